@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"crypto/x509"
 	"fmt"
 	"path"
 	"slices"
@@ -22,6 +23,9 @@ type Principal struct {
 	Listed  bool      // the roles and models are those of an entry of the file of users
 	Models  []string  // patterns of the only models that it may use; nil = all
 	Session string    // the id of the session by which it authenticated; "" = by other credentials
+	Entry   string    // distinguishes the entry of a user from another one of the same name, and with another password; "" = no user's
+
+	Certificates []*x509.Certificate // the client certificate by which it authenticated, and those between it and the authority
 
 	Quotas  map[string]float64      // by their names, in place of the settings
 	account atomic.Pointer[Account] // see Accounts.Of
@@ -29,7 +33,7 @@ type Principal struct {
 
 // In returns p as it is in the session with an id.
 func (p *Principal) In(session string) *Principal {
-	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models, Quotas: p.Quotas, Session: session}
+	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models, Quotas: p.Quotas, Session: session, Entry: p.Entry}
 }
 
 // Allows returns nil if the principal has the role, and an error with the code permission_denied otherwise.

@@ -37,8 +37,7 @@ func (s *Server) addressOf(remote net.Addr, forwarded string) netip.Addr {
 	if err != nil {
 		var with netip.AddrPort
 		if with, err = netip.ParseAddrPort(last); err != nil {
-			proxy, _ := remote.(*net.TCPAddr)
-			with = proxy.AddrPort()
+			with, _ = netip.ParseAddrPort(remote.String())
 		}
 		a = with.Addr()
 	}

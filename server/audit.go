@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"golang.org/x/time/rate"
@@ -33,10 +34,21 @@ type audit struct {
 	file      *tracing.LogFile
 	strangers *rate.Limiter // nil = clients need no credentials
 	left      atomic.Uint64 // acts of strangers that were not written since the last one that was
+	lost      atomic.Uint64 // acts whose line could not be written
+	failing   atomic.Bool   // the last line could not be written
+	server    *slog.Logger  // the log of the server
+}
+
+// stats returns how many acts have no line because it could not be written, and whether there is an audit log.
+func (a *audit) stats() (lost uint64, on bool) {
+	if a == nil {
+		return 0, false
+	}
+	return a.lost.Load(), true
 }
 
 // openAudit opens the file of the setting audit; "" = there is none. authenticates says that clients need credentials.
-func openAudit(path string, authenticates bool) (*audit, error) {
+func openAudit(path string, authenticates bool, server *slog.Logger) (*audit, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -44,7 +56,7 @@ func openAudit(path string, authenticates bool) (*audit, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &audit{log: log, file: file}
+	a := &audit{log: log, file: file, server: server}
 	if authenticates {
 		a.strangers = rate.NewLimiter(strangers, strangersBurst)
 	}
@@ -113,16 +125,30 @@ func (a *audit) write(x act) {
 	if len(x.target) > maxTarget {
 		x.target = x.target[:maxTarget]
 	}
-	a.log.LogAttrs(context.Background(), slog.LevelInfo, "audit", append([]slog.Attr{
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "audit", 0)
+	line.AddAttrs(append([]slog.Attr{
 		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.address), slog.String("protocol", x.protocol), slog.String("verb", x.verb),
 		slog.String("target", x.target), slog.String("outcome", outcome), slog.String("code", code),
 	}, more...)...)
+	err := a.log.Handler().Handle(context.Background(), line)
+	if err != nil {
+		a.lost.Add(1)
+	}
+	switch was := a.failing.Swap(err != nil); {
+	case err != nil && !was:
+		a.server.Error("a line of the audit log could not be written: millrace_audit_lost_total counts this and further ones", "error", err)
+	case err == nil && was:
+		a.server.Warn("lines of the audit log can be written again", "lost", a.lost.Load())
+	}
 }
 
 // audited reports whether requests of a route are administrative acts: those that need role.Manage, and logins and logouts.
 func audited(r *openapi.Route) bool {
 	return r.Role == role.Manage || strings.HasSuffix(r.Path, "login") || strings.HasSuffix(r.Path, "logout")
 }
+
+// attemptKey is the key under which a login that was refused has the name that it has given.
+type attemptKey struct{}
 
 // actorKey is the key under which a request has the principal that logs in or out, or was refused.
 type actorKey struct{}
@@ -136,6 +162,9 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 			p, _ = c.Locals(actorKey{}).(*ingest.Principal)
 		}
 		var named []string
+		if name, ok := c.Locals(attemptKey{}).(string); ok {
+			named = append(named, name)
+		}
 		for _, name := range c.Route().Params {
 			value, bad := url.PathUnescape(c.Params(name))
 			if bad != nil {
@@ -156,15 +185,15 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 }
 
 // auditCall writes the line of a call of gRPC.
-func (s *Server) auditCall(p *ingest.Principal, from net.Addr, method, target string, err error) {
+func (s *Server) auditCall(p *ingest.Principal, from net.Addr, forwarded, method, target string, err error) {
 	address := ""
 	if from != nil {
-		address, _, _ = net.SplitHostPort(from.String())
+		address = s.addressOf(from, forwarded).String()
 	}
 	s.audit.write(act{of: p, address: address, protocol: "grpc", verb: method, target: target, err: err})
 }
 
-// auditSignal writes the line of a signal.
-func (s *Server) auditSignal(err error) {
+// AuditSignal writes the line of a SIGHUP to the audit log, with what came of it.
+func (s *Server) AuditSignal(err error) {
 	s.audit.write(act{protocol: signalled, verb: "SIGHUP", err: err})
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
+	"millrace/stream"
 )
 
 // TestAudit: each route and call that needs the role manage, and each login and logout, leaves a line that says who did what and what came of it,
@@ -99,6 +101,11 @@ func TestAudit(t *testing.T) {
 	want("POST /login", "", "refused", "unauthenticated")
 	b.ask(t, "POST", "/login", k.keys["all"])
 	want("POST /login", "all", "done", "")
+	k.AuditSignal(stream.Errorf(stream.InvalidArgument, "hosts", "is wrong"))
+	signal := lines()
+	if n++; len(signal) != n || signal[n-1]["verb"] != "SIGHUP" || signal[n-1]["outcome"] != "failed" || signal[n-1]["code"] != "invalid_argument" {
+		t.Errorf("a signal: %v", signal[n-1:])
+	}
 	b.ask(t, "POST", "/logout", "")
 	want("POST /logout", "all", "done", "")
 
@@ -125,6 +132,12 @@ func TestAudit(t *testing.T) {
 	if got := want("/inference.GRPCInferenceService/RepositoryModelLoad", "all", "failed", "not_found"); got["target"] != "none" {
 		t.Errorf("%v", got)
 	}
+	through := metadata.AppendToOutgoingContext(ctx, "x-forwarded-for", "192.0.2.1, 192.0.2.7") // loopback is a proxy
+	_, _ = client.RepositoryModelLoad(through, &inferencepb.RepositoryModelLoadRequest{ModelName: "none"})
+	if all := lines(); len(all) != n+1 || all[n]["address"] != "192.0.2.7" {
+		t.Errorf("through a proxy: %v", all[n:])
+	}
+	n++
 	if _, err := client.LogSettings(ctx, &inferencepb.LogSettingsRequest{}); err != nil { // reads, which is no act
 		t.Error(err)
 	}
@@ -206,5 +219,38 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	}
 	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*strangersBurst {
 		t.Errorf("%d lines of a client with a key, want %d", n, before+2*strangersBurst)
+	}
+}
+
+// TestAuditCannotBeWritten: acts that leave no line, since the disk is full, are counted and said in the server's log. Failed logins with a
+// password say whose they are.
+func TestAuditCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	users, log := filepath.Join(dir, "users.yaml"), filepath.Join(dir, "log")
+	writeUsers(t, users)
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit, c.Log.File, c.Auth.Users = Off, "/dev/full", log, users })
+	b := newBrowser(t, k.URL("http"))
+	for range 3 {
+		if r, text := b.ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"]); r.StatusCode != 200 {
+			t.Errorf("%s %s", r.Status, text)
+		}
+	}
+	if lost, _ := k.audit.stats(); lost != 3 {
+		t.Errorf("%d lines were lost, want 3", lost)
+	}
+	if n := strings.Count(string(must(os.ReadFile(log))), "a line of the audit log could not be written"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+	file := filepath.Join(dir, "audit.log")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), k.audit.file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if k.audit, err = openAudit(file, true, k.log); err != nil {
+		t.Fatal(err)
+	}
+	b.ask(t, "POST", "/session_login", "eva:wrong")
+	if text := string(must(os.ReadFile(file))); !strings.Contains(text, `"target":"eva"`) || strings.Contains(text, "wrong") {
+		t.Errorf("%s", text)
 	}
 }

@@ -142,10 +142,10 @@ var owner = &ingest.Principal{Key: keyName, Roles: role.All}
 
 // requestCredentials are what a request has.
 type requestCredentials struct {
-	keys    []string  // the values of all places where a key or a token may be; "" = none
-	own     [4]string // room for them
-	session string    // the cookie's
-	cert    *x509.Certificate
+	keys    []string            // the values of all places where a key or a token may be; "" = none
+	own     [4]string           // room for them
+	session string              // the cookie's
+	certs   []*x509.Certificate // the client's, and those between it and the authority
 }
 
 // outcome is what became of the credentials of a request.
@@ -244,17 +244,17 @@ func (a *authenticator) identify(ctx context.Context, c *requestCredentials) (*i
 		}
 		a.sessions.End(c.session) // of a key or user that is gone
 	}
-	if c.cert != nil && a.clients != nil {
-		name, err := auth.NameOf(c.cert)
-		switch {
-		case !now.Before(c.cert.NotAfter): // since it was verified, when the connection began
-			return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate has expired: connect again with a new one")
-		case err == nil:
-			p := a.named("cert:"+name, name, nil)
-			p.Expires = c.cert.NotAfter
-			return p, allowed, nil
+	if len(c.certs) > 0 && a.clients != nil {
+		if err := a.clients.Check(c.certs, now); err != nil { // it was valid when the connection began
+			return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
 		}
-		return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+		name, err := auth.NameOf(c.certs[0])
+		if err != nil {
+			return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+		}
+		p := a.named("cert:"+name, name, nil)
+		p.Expires, p.Certificates = c.certs[0].NotAfter, c.certs
+		return p, allowed, nil
 	}
 	switch {
 	case late != "":
@@ -319,15 +319,23 @@ func (a *authenticator) listed(p *ingest.Principal, now time.Time) *ingest.Princ
 		return p
 	case "key":
 		return a.keys.Current(p, now)
+	case "cert":
+		if a.clients.Check(p.Certificates, now) != nil {
+			return nil
+		}
 	case "user":
-		p, _ = a.users.Current(name, now)
-		return p
+		again, _ := a.users.Current(name, now)
+		if again == nil || again.Entry != p.Entry { // another password, or another user of that name
+			return nil
+		}
+		return again
 	}
 	roles := &p.Roles // those of the token, unless an entry had others
 	if kind != "oidc" {
 		roles = nil
 	}
 	again := a.named(p.Key, p.Name, roles)
+	again.Certificates = p.Certificates
 	if again.Expires = p.Expires; p.Listed && !again.Listed || again.Listed && again.Roles == 0 {
 		return nil
 	}
@@ -422,9 +430,13 @@ func (s *Server) login(ctx context.Context, name, password string) (*ingest.Prin
 	if s.auth.module == nil {
 		return nil, nil
 	}
+	// The module is asked about every name, so that the time of an answer does not tell which are in the file.
 	id, err := s.auth.module.Authenticate(ctx, name, password)
 	if err != nil || id == "" {
 		return nil, err
+	}
+	if u, now := s.auth.users, time.Now(); u != nil && (u.HasPassword(name, now) || u.HasPassword(id, now)) {
+		return nil, nil // whose password is that of the file
 	}
 	return s.auth.named("module:"+id, id, nil), nil
 }
@@ -439,12 +451,12 @@ func bearer(value string) string {
 }
 
 // grpcAuth returns what authenticates calls of gRPC, or nil where they need no credentials.
-func (s *Server) grpcAuth() func(context.Context, metadata.MD, *x509.Certificate, role.Role) (*ingest.Principal, error) {
+func (s *Server) grpcAuth() func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error) {
 	if !s.auth.on() {
 		return nil
 	}
-	return func(ctx context.Context, md metadata.MD, cert *x509.Certificate, needed role.Role) (*ingest.Principal, error) {
-		c := requestCredentials{cert: cert}
+	return func(ctx context.Context, md metadata.MD, certs []*x509.Certificate, needed role.Role) (*ingest.Principal, error) {
+		c := requestCredentials{certs: certs}
 		for _, name := range []string{keyName, "rpc-auth-header"} {
 			c.keys = append(c.keys, md[name]...)
 		}

@@ -138,7 +138,7 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of := &requestCredentials{keys: []string{r.Header.Get(keyName), bearer(r.Header.Get(fiber.HeaderAuthorization))}}
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			of.cert = r.TLS.PeerCertificates[0]
+			of.certs = r.TLS.PeerCertificates
 		}
 		_, err := s.auth.admits(r.Context(), of, needed, (*ingest.Principal).NotWhole)
 		switch {
@@ -178,7 +178,7 @@ func (s *Server) credentialsOf(c *fiber.Ctx, query bool) *requestCredentials {
 	}
 	if s.auth.clients != nil {
 		if state := c.Context().TLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
-			of.cert = state.PeerCertificates[0]
+			of.certs = state.PeerCertificates
 		}
 	}
 	return of

@@ -60,8 +60,11 @@ func (s *Server) serveLogins(app *fiber.App) {
 	})
 }
 
-// attempt counts an attempt to log in, and returns an error if its address has made too many.
+// attempt counts an attempt to log in, and returns an error if its address has made too many, or the page of another site makes it.
 func (s *Server) attempt(c *fiber.Ctx) error {
+	if err := fromElsewhere(c); err != nil {
+		return err
+	}
 	wait := s.auth.logins.Allow(s.clientAddress(c), time.Now())
 	if wait == 0 {
 		return nil
@@ -77,7 +80,7 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 		return err
 	}
 	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.ssfRoot())
-	of.session, of.cert = "", nil // a session cannot prolong itself, and a certificate comes with each connection
+	of.session, of.certs = "", nil // a session cannot prolong itself, and a certificate comes with each connection
 	p, err := s.auth.authenticate(c.UserContext(), of)
 	if err != nil {
 		return s.refuseCredentials(c, err)
@@ -104,6 +107,7 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 		return s.begin(c, p)
 	}
 	s.auth.count(wrong)
+	c.Locals(attemptKey{}, name)
 	s.log.Warn("failed to authenticate a user", "user", name)
 	if c.Method() == fiber.MethodGet { // a page that sends POST asks the user itself
 		c.Set(fiber.HeaderWWWAuthenticate, `Basic realm="millrace", charset="UTF-8"`)
@@ -144,7 +148,23 @@ func (s *Server) begin(c *fiber.Ctx, p *ingest.Principal) error {
 	return c.Redirect("/", fiber.StatusTemporaryRedirect)
 }
 
+// fromElsewhere returns an error if a browser says that the page of another site has sent the request, such as a link or a picture of it
+// with GET. Requests with POST are checked by their Origin. Sec-Fetch-Site: W3C Fetch Metadata Request Headers.
+func fromElsewhere(c *fiber.Ctx) error {
+	if c.Method() == fiber.MethodPost {
+		return nil
+	}
+	switch c.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return stream.Errorf(stream.PermissionDenied, "Sec-Fetch-Site", "the page of another site cannot log in or out here: open %s yourself", c.Path())
+	}
+	return nil
+}
+
 func (s *Server) logout(c *fiber.Ctx) error {
+	if err := fromElsewhere(c); err != nil {
+		return err
+	}
 	if p := s.auth.sessions.End(c.Cookies(sessionName)); p != nil {
 		c.Locals(actorKey{}, p)
 		s.log.Info("Deleted session", "user", p.Name)

@@ -147,13 +147,47 @@ func TestSessions(t *testing.T) {
 	want("a model of others", r, text, 403)
 	r, text = b.ask(t, "GET", "/v2/models/door-1/stats", "")
 	want("one's own model, which is not there", r, text, 404)
-	if err := auth.WriteUsers(users, nil); err != nil {
-		t.Fatal(err)
+	list := must(auth.ReadUsers(users))
+	write := func(list []auth.User) {
+		t.Helper()
+		if err := auth.WriteUsers(users, list); err != nil {
+			t.Fatal(err)
+		}
+		k.auth.users.Recheck()
 	}
-	k.auth.users.Recheck()
+	write(nil)
 	r, text = b.ask(t, "GET", "/session_status", "")
 	want("when the user was removed", r, text, 401)
 
+	write(list)
+	r, text = b.ask(t, "POST", "/session_login", "boss:secret of boss")
+	want("login when the user is there again", r, text, 200)
+	list[1].Password = auth.HashPassword("secret of boss") // the same one again
+	write(list)
+	r, text = b.ask(t, "GET", "/session_status", "")
+	want("when the password was set", r, text, 401)
+	r, text = b.ask(t, "POST", "/session_login", "boss:secret of boss")
+	want("login with the password that was set", r, text, 200)
+	write(list[:1])
+	list[1] = auth.User{Name: "boss", Password: auth.HashPassword("of another boss"), Grant: auth.Grant{Roles: role.All.Names()}}
+	write(list) // without a request in between
+	r, text = b.ask(t, "GET", "/session_status", "")
+	want("when another user has the name", r, text, 401)
+}
+
+// TestOtherSitesDoNotLogIn: a link or a picture on the page of another site neither begins a session with a key of its author, nor ends one.
+func TestOtherSitesDoNotLogIn(t *testing.T) {
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	writeUsers(t, users)
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users = Off, users })
+	for _, path := range []string{"/login?api_key=" + k.keys["all"], "/session_login", "/logout", "/session_logout"} {
+		for site, refused := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false, "none": false} {
+			got, head := k.request(t, "GET", path, "Sec-Fetch-Site: "+site+"\r\n")
+			if (got == 403) != refused || refused && head.Get("Set-Cookie") != "" {
+				t.Errorf("%s from %s: %d %v", path, site, got, head)
+			}
+		}
+	}
 }
 
 // TestSessionsOfKeys: a key begins a session, which has its role, does not prolong itself, and ends with the key.
@@ -386,8 +420,49 @@ func TestClientCertificates(t *testing.T) {
 	late := must(x509.ParseCertificate(of["eva"].Certificate[0])) // as on a connection that has been open for long
 	late.NotAfter = time.Now()
 	before := k.auth.stats()["expired"]
-	if p, err := k.auth.authenticate(t.Context(), &requestCredentials{cert: late}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
+	if p, err := k.auth.authenticate(t.Context(), &requestCredentials{certs: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
 		t.Errorf("with a certificate that has expired since: %v %v", p, err)
+	}
+
+	// Another authority is trusted from now on, also on connections that are open.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{of["eva"]}}}}
+	defer client.CloseIdleConnections()
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{of["eva"]}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func() (int, codes.Code) {
+		t.Helper()
+		r, err := client.Get(k.URL("http") + "/v2/models/echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+		_, err = inferencepb.NewGRPCInferenceServiceClient(conn).ModelMetadata(t.Context(), &inferencepb.ModelMetadataRequest{Name: "echo"})
+		return r.StatusCode, status.Code(err)
+	}
+	if http, call := ask(); http != 200 || call != codes.OK {
+		t.Errorf("before the authority changes: %d %v", http, call)
+	}
+	open, err := k.auth.authenticate(t.Context(), &requestCredentials{certs: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.auth.still(open, time.Now()); err != nil {
+		t.Errorf("what is open before the authority changes: %v", err)
+	}
+	other, _ := certificates(t, "eva")
+	if err := os.WriteFile(ca, append(must(os.ReadFile(other)), '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.auth.clients.Recheck()
+	if http, call := ask(); http != 401 || call != codes.Unauthenticated {
+		t.Errorf("on open connections after the authority was removed: %d %v", http, call)
+	}
+	if k.auth.still(open, time.Now()) == nil {
+		t.Error("what was open lasts after the authority was removed")
 	}
 }
 
@@ -397,12 +472,21 @@ func TestModuleLogsIn(t *testing.T) {
 	if err := os.WriteFile(file, []byte("def authenticate_user(username, password):\n    return username.upper() if password == 'right' else None\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	if err := auth.WriteUsers(users, []auth.User{
+		{Name: "boss", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"manage"}}},
+		{Name: "BOSS2", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"manage"}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
 	k := startKeyed(t, func(c *Config) {
-		c.GRPC, c.Auth = Off, config.Auth{Module: file, Python: "/usr/bin/python3", Roles: []string{role.Watch.String()}}
+		c.GRPC, c.Auth = Off, config.Auth{Module: file, Users: users, Python: "/usr/bin/python3", Roles: []string{role.Watch.String()}}
 	})
 	b := newBrowser(t, k.URL("http"))
-	if r, text := b.ask(t, "POST", "/session_login", "eva:wrong"); r.StatusCode != 401 {
-		t.Errorf("%s %s", r.Status, text)
+	for _, user := range []string{"eva:wrong", "boss:right", "boss2:right"} { // the passwords of the last two are in the file
+		if r, text := b.ask(t, "POST", "/session_login", user); r.StatusCode != 401 {
+			t.Errorf("%s: %s %s", user, r.Status, text)
+		}
 	}
 	if r, text := b.ask(t, "POST", "/session_login", "eva:right"); r.StatusCode != 200 || !strings.Contains(text, `"user_id":"EVA","roles":["watch"]`) {
 		t.Errorf("%s %s", r.Status, text)

@@ -59,6 +59,7 @@ func newObserver(s *Server) (*observer, error) {
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
 		Accepted: s.limit.Stats,
+		Audit:    func() (uint64, bool) { return s.audit.stats() },
 		Auth:     func() map[string]uint64 { return s.auth.stats() },
 		Uses:     s.accounts.Uses,
 		Traces:   o.traces,

@@ -158,7 +158,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	onnx.SetLibrary(cfg.ONNX.Library)
-	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg)); err == nil {
+	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg), s.log); err == nil {
 		s.auth, err = newAuthenticator(s)
 	}
 	if err == nil {
@@ -381,7 +381,6 @@ func (s *Server) ReopenLog() error {
 	err := s.observe.logFile.Reopen()
 	if s.audit != nil {
 		err = errors.Join(err, s.audit.file.Reopen())
-		s.auditSignal(err)
 	}
 	if err == nil && s.cfg.Log.File != "" {
 		s.log.Info("the log file was opened again", "file", s.cfg.Log.File)

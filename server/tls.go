@@ -166,9 +166,10 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "Millrace", Organization: []string{"self-signed"}},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLasts),
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IsCA:        true, BasicConstraintsValid: true, // so that a client can be told to trust it
+		// Who trusts it trusts this server only: it signs no others.
+		BasicConstraintsValid: true,
 	}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {

@@ -231,6 +231,9 @@ func TestOwnCertificate(t *testing.T) {
 	if !c.NotBefore.Before(now) || c.NotBefore.Before(now.Add(-day)) || c.NotAfter.Before(now.Add(364*day)) || c.NotAfter.After(now.Add(366*day)) {
 		t.Errorf("from %v to %v", c.NotBefore, c.NotAfter)
 	}
+	if c.IsCA || c.KeyUsage&x509.KeyUsageCertSign != 0 {
+		t.Error("who trusts it trusts others that it signs")
+	}
 	for _, x := range []struct {
 		name  string
 		cert  *x509.Certificate

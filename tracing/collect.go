@@ -97,6 +97,9 @@ func (c *collector) reading() *reading {
 	if c.o.Accepted != nil {
 		r.accepted = c.o.Accepted()
 	}
+	if c.o.Audit != nil {
+		r.audit.lost, r.audit.on = c.o.Audit()
+	}
 	if c.o.Auth != nil {
 		r.auth = c.o.Auth()
 	}

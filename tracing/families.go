@@ -183,6 +183,12 @@ var families = []section{
 		{counter, "millrace_auth_total", "", "Requests, calls and logins by what became of their credentials, where clients need some. What is open to all is not counted. A ticket counts when it is used, and each message of ModelStreamInfer of a client that is limited to some models.",
 			labels{{"outcome", "allowed; missing, wrong, expired: refused as unauthenticated; denied: without the role, or for a model that is not the client's; limited: too many logins from an address"}},
 			func(r *reading, put put) { each(r.auth, put) }, nil},
+		{counter, "millrace_audit_lost_total", "", "Administrative acts whose line could not be written to the audit log, where there is one.", nil,
+			func(r *reading, put put) {
+				if r.audit.on {
+					put(float64(r.audit.lost))
+				}
+			}, nil},
 		{counter, "millrace_quota_refused_total", "", "Requests, calls, streams, sessions, videos and loads that were refused, and frames that were dropped or refused, because of a quota of their client (`quotas`).",
 			labels{{"quota", strings.Join(stream.QuotaNames[:], ", ")}, byPrincipal}, func(r *reading, put put) {
 				for i := range r.uses {

@@ -88,6 +88,10 @@ type reading struct {
 	series   []*series
 	streams  streamsReading
 	accepted map[string]accept.Stats
+	audit    struct {
+		lost uint64
+		on   bool
+	}
 	auth     map[string]uint64
 	uses     []ingest.Use
 	traces   *TraceStats

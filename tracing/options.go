@@ -21,6 +21,7 @@ type Options struct {
 	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
 	Uses     func() []ingest.Use            // of clients
+	Audit    func() (lost uint64, on bool)  // lines of the audit log that could not be written, and whether there is one
 	Auth     func() map[string]uint64       // requests and calls by what became of their credentials; nil values = clients need none
 
 	Traces func() TraceStats // of the tracer

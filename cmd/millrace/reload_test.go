@@ -24,7 +24,8 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("models: [{name: a, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 1ms}]\n")
-	p := begin(t, command(t, "serve", "--config", file, "--log-file", log))
+	audit := filepath.Join(dir, "audit.log")
+	p := begin(t, command(t, "serve", "--config", file, "--log-file", log, "--audit", audit))
 	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
 	logged := func() string {
 		text, err := os.ReadFile(log)
@@ -101,5 +102,9 @@ func TestReload(t *testing.T) {
 	check("after a model that cannot be loaded", "door.example", "/v2", 403)
 	if _, code := p.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d\n%s", code, &p.stderr)
+	}
+	acts, err := os.ReadFile(audit)
+	if done, failed := strings.Count(string(acts), `"outcome":"done"`), strings.Count(string(acts), `"outcome":"failed"`); err != nil || done != 1 || failed != 3 {
+		t.Errorf("%v: of the signals, the audit log says that %d were done and %d failed, want 1 and 3:\n%s", err, done, failed, acts)
 	}
 }

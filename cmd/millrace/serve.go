@@ -151,15 +151,17 @@ func reload(ctx context.Context, s *server.Server, signals <-chan os.Signal, aga
 			return
 		}
 		err := s.ReopenLog()
+		var wrong error
 		if again != nil {
-			cfg, wrong := again()
-			if wrong == nil {
+			var cfg server.Config
+			if cfg, wrong = again(); wrong == nil {
 				wrong = named(s.Reload(ctx, cfg))
 			}
 			if wrong != nil {
 				s.Log().Error("not all of the configuration was taken as it is now", "error", wrong)
 			}
 		}
+		s.AuditSignal(errors.Join(err, wrong))
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 		}

@@ -6,17 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 )
 
 // Authority is a file with the certificates that may sign those of clients, read again when it changes. It is safe for
 // concurrent use.
-type Authority struct{ file *watched[*x509.CertPool] }
+type Authority struct {
+	file *watched[*x509.CertPool]
+
+	mu    sync.Mutex
+	by    *x509.CertPool                 // with which those of valid were verified
+	valid map[*x509.Certificate]struct{} // of open connections, and of some that have ended
+}
+
+// maxValid is how many certificates are remembered as verified.
+const maxValid = 4096
 
 // OpenAuthority reads a file in PEM. When it cannot be read later, failed is called, and the certificates stay as they were.
 func OpenAuthority(path string, failed func(error)) (*Authority, error) {
 	file, err := watch(path, readPool, failed)
-	return &Authority{file}, err
+	return &Authority{file: file}, err
 }
 
 func readPool(path string) (*x509.CertPool, error) {
@@ -37,16 +47,48 @@ func (a *Authority) Verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
 	}
-	now := time.Now()
+	return a.Check(s.PeerCertificates, time.Now())
+}
+
+// Check returns why a client certificate, the first of a chain, is not valid now, or nil. Within one connection, it is verified again when
+// the file has changed only.
+func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
+	if len(chain) == 0 {
+		return errors.New("there is no certificate")
+	}
+	if !now.Before(chain[0].NotAfter) {
+		return errors.New("the certificate has expired")
+	}
+	roots := a.file.get(now)
+	a.mu.Lock()
+	if a.by != roots || len(a.valid) >= maxValid {
+		a.by, a.valid = roots, map[*x509.Certificate]struct{}{}
+	}
+	_, valid := a.valid[chain[0]]
+	a.mu.Unlock()
+	if valid {
+		return nil
+	}
 	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
+	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: a.file.get(now), Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by == roots {
+		a.valid[chain[0]] = struct{}{}
+	}
+	return nil
 }
+
+// Recheck has the next call look at the file.
+func (a *Authority) Recheck() { a.file.recheck() }
 
 // NameOf returns the name in a client certificate: its common name, or its first name or address.
 func NameOf(c *x509.Certificate) (string, error) {

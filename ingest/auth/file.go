@@ -63,8 +63,8 @@ func parse(text []byte, v any) error {
 	return nil
 }
 
-// writeFile replaces a file. A new one may be read by its owner only; another keeps its owner and its mode, so that a server that
-// could read it still can. Behind a link, it is the file that is replaced.
+// writeFile replaces a file. A new one may be read by its owner only, which is that of its folder when root makes it; another keeps its owner
+// and its mode, so that a server that could read it still can. Behind a link, it is the file that is replaced.
 func writeFile(path string, v any) error {
 	text, err := yaml.Marshal(v)
 	if err != nil {
@@ -78,8 +78,13 @@ func writeFile(path string, v any) error {
 		return err
 	}
 	_, err = tmp.Write(text)
-	if old, none := os.Stat(path); none == nil {
+	old, none := os.Stat(path)
+	if none == nil {
 		err = errors.Join(err, tmp.Chmod(old.Mode().Perm()))
+	} else if os.Geteuid() == 0 {
+		old, none = os.Stat(filepath.Dir(path))
+	}
+	if none == nil {
 		if st, ok := old.Sys().(*syscall.Stat_t); ok {
 			err = errors.Join(err, tmp.Chown(int(st.Uid), int(st.Gid)))
 		}

@@ -105,7 +105,7 @@ func usersByName(path string) (map[string]*known, error) {
 	for i := range users {
 		u := &users[i]
 		roles, _ := u.check() // which has passed
-		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &ingest.Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas}}
+		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &ingest.Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
 	}
 	return byName, nil
 }
@@ -147,6 +147,12 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 		return nil, nil
 	}
 	return e.principal, nil
+}
+
+// HasPassword reports whether a name has an entry with a password.
+func (u *Users) HasPassword(name string, now time.Time) bool {
+	e := u.file.get(now)[name]
+	return e != nil && e.password != ""
 }
 
 // Current returns the user of a name as the file has it now, and whether there is an entry: one that has expired has no user.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -238,4 +240,26 @@ func FuzzHash(f *testing.F) {
 			t.Errorf("%+v", h)
 		}
 	})
+}
+
+// TestNewFileIsOfItsFolder: a file that root makes belongs to the owner of its folder, so that a server that runs as that user reads it.
+func TestNewFileIsOfItsFolder(t *testing.T) {
+	dir, owner := t.TempDir(), os.Getuid()
+	if owner == 0 {
+		owner = 65534
+		if err := os.Chown(dir, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "users.yaml")
+	if err := WriteUsers(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := int(st.Sys().(*syscall.Stat_t).Uid); got != owner || st.Mode().Perm() != 0o600 {
+		t.Errorf("of user %d with mode %o, want %d and 600", got, st.Mode().Perm(), owner)
+	}
 }

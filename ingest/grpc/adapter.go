@@ -45,18 +45,18 @@ type Options struct {
 	SharedMemory  *shm.Registry // nil: it is turned off
 	Root          string        // the program that is served alone; "" = none
 	Log           *slog.Logger  // default slog.Default()
-	// Auth returns who makes a call, by its metadata and the client's certificate (nil = none), and an error if that is nobody or has not the role; nil = calls
-	// need no credentials.
-	Auth func(ctx context.Context, md metadata.MD, cert *x509.Certificate, needed role.Role) (*ingest.Principal, error)
+	// Auth returns who makes a call, by its metadata and the client's certificate with those after it (none = nil), and an error if that is nobody or has not the
+	// role; nil = calls need no credentials.
+	Auth func(ctx context.Context, md metadata.MD, certs []*x509.Certificate, needed role.Role) (*ingest.Principal, error)
 	// Account returns the account of a client: of p, or if that is nil by the connection and the last value of x-forwarded-for; nil = there are
 	// no accounts.
 	Account func(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account
 	// Judged is called with what became of a call, or of each message of ModelStreamInfer, of a client that is limited to some models: nil, or
 	// why it is refused. nil = it is not called.
 	Judged func(error)
-	// Audit is called with each call that needs role.Manage: who made it (nil = nobody), its address, method, what it names, and its error. nil =
-	// it is not called.
-	Audit func(of *ingest.Principal, from net.Addr, method, target string, err error)
+	// Audit is called with each call that needs role.Manage: who made it (nil = nobody), its address, the last value of x-forwarded-for, its method,
+	// what it names, and its error. nil = it is not called.
+	Audit func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)
 	// Lasting has the calls with streams, which end when the credentials of their clients do; nil = they do not.
 	Lasting *ingest.Lasting
 	// Called is called after each call of a known method; nil = it is not called.

@@ -77,7 +77,7 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 	var p *ingest.Principal
 	var err error
 	if s.auth != nil {
-		p, err = s.auth(ctx, md, certificate(ctx), needed)
+		p, err = s.auth(ctx, md, certificates(ctx), needed)
 	}
 	if err == nil {
 		if p != nil {
@@ -103,11 +103,15 @@ func (s *service) account(ctx context.Context) *ingest.Account {
 	case of != nil:
 		return s.accounts(of, nil, "")
 	}
-	forwarded := ""
+	return s.accounts(nil, connOf(ctx), forwarded(ctx))
+}
+
+// forwarded returns the last value of x-forwarded-for in a call, or "".
+func forwarded(ctx context.Context) string {
 	if all := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(all) > 0 {
-		forwarded = all[len(all)-1]
+		return all[len(all)-1]
 	}
-	return s.accounts(nil, connOf(ctx), forwarded)
+	return ""
 }
 
 // endsWithCredentials ends a call with streams at once when the credentials of its client are not valid any more, also while it
@@ -163,20 +167,17 @@ func (s *service) audited(ctx context.Context, of *ingest.Principal, method, tar
 		}
 		err = stream.Errorf(is, "", "%s", st.Message())
 	}
-	s.audit(of, from, method, target, err)
+	s.audit(of, from, forwarded(ctx), method, target, err)
 }
 
-// certificate returns the certificate that a client has shown, or nil.
-func certificate(ctx context.Context) *x509.Certificate {
+// certificates returns the certificate that a client has shown, with those that it has sent after it, or nil.
+func certificates(ctx context.Context) []*x509.Certificate {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
 		return nil
 	}
 	info, _ := p.AuthInfo.(credentials.TLSInfo)
-	if len(info.State.PeerCertificates) == 0 {
-		return nil
-	}
-	return info.State.PeerCertificates[0]
+	return info.State.PeerCertificates
 }
 
 // mayManage returns an error if the principal of a call has not role.Manage.

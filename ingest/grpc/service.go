@@ -34,10 +34,10 @@ type service struct {
 	shared     *shm.Registry                                             // nil: it is turned off
 	root       string                                                    // Options.Root
 	accounts   func(*ingest.Principal, net.Conn, string) *ingest.Account // Options.Account
-	auth       func(context.Context, metadata.MD, *x509.Certificate, role.Role) (*ingest.Principal, error)
+	auth       func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error)
 	judged     func(error)
 	lasting    *ingest.Lasting
-	audit      func(of *ingest.Principal, from net.Addr, method, target string, err error)
+	audit      func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)
 	log        *slog.Logger
 	contexts   *frames.Contexts
 	hook       func(Called)
