@@ -12,18 +12,6 @@ import (
 	"time"
 )
 
-// listener wraps accepted connections, below TLS.
-type listener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return newConn(c), nil
-}
-
 // conn is an open connection. Its deadlines are those of any connection, but a later
 // deadline than the one before, as fasthttp sets three times a request, costs no timer: see
 // deadline.

@@ -154,7 +154,7 @@ func (s *Server) Listen() (net.Addr, error) {
 }
 
 func (s *Server) wrap(ln net.Listener) net.Listener {
-	ln = listener{ln}
+	ln = newListener(ln, s.cfg.HeaderTimeout)
 	if s.cfg.TLS != nil {
 		t := s.cfg.TLS.Clone()
 		t.NextProtos = append([]string{"http/1.1"}, t.NextProtos...)

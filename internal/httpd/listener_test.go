@@ -1,0 +1,113 @@
+package httpd
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// firsts returns a listener whose connections have limit for their first byte.
+func firsts(t *testing.T, limit time.Duration) *listener {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newListener(inner, limit)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func dialed(t *testing.T, l *listener) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// The HTTP server gets a connection with its first byte, which it reads. Those before it that are silent, or that their
+// clients have closed, cost it nothing.
+func TestConnectionsComeWithTheirFirstByte(t *testing.T) {
+	l := firsts(t, time.Hour)
+	silent, gone := dialed(t, l), dialed(t, l)
+	_ = gone.Close()
+	for i, send := range []net.Conn{dialed(t, l), silent} {
+		if _, err := send.Write([]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.RemoteAddr().String() != send.LocalAddr().String() {
+			t.Fatalf("%v has come, want %v, which has sent a byte", c.RemoteAddr(), send.LocalAddr())
+		}
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err != nil || b[0] != byte(i) {
+			t.Errorf("connection %d: %v: %v", i, b, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// A connection is closed that does not send its first byte in time.
+func TestFirstByteInTime(t *testing.T) {
+	l := firsts(t, time.Millisecond)
+	c := dialed(t, l)
+	ended := make(chan error)
+	go func() { _, err := l.Accept(); ended <- err }()
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("%v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// When the listener is closed, connections that wait may still send for a moment, and Accept returns when none is left.
+func TestClosedListener(t *testing.T) {
+	l := firsts(t, time.Hour)
+	waits := newConn(&fakeConn{})
+	l.add(waits)
+	began := time.Now()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sets := waits.Conn.(*fakeConn).deadlines
+	if n := len(sets); n != 2 || sets[0].Before(began.Add(time.Minute)) || sets[1].Before(began.Add(idleGrace)) || sets[1].After(time.Now().Add(idleGrace)) {
+		t.Errorf("deadlines %v after %v", sets, began)
+	}
+	late := newConn(&fakeConn{}) // it was accepted in the moment of the end
+	if l.add(late); !late.Conn.(*fakeConn).deadlines[0].Equal(sets[1]) {
+		t.Error("a connection that came with the end may wait")
+	}
+	l = firsts(t, time.Hour)
+	silent := dialed(t, l)
+	ended := make(chan error)
+	go func() { _, err := l.Accept(); ended <- err }()
+	for n := 0; n == 0; { // until it waits
+		l.mu.Lock()
+		n = len(l.waiting)
+		l.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = silent.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := silent.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("the connection stays: %v", err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
