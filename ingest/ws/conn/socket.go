@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,7 +97,12 @@ func timedOut(err error) bool {
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
+	// lingerPause is between reads of all that there is: a client that floods the server with small messages does not
+	// cost it a read for each.
+	lingerPause = 10 * time.Millisecond
 )
+
+var lingerBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // linger reads on for a while after the last message was written: closing a socket with
 // unread bytes would reset the connection, and the client would lose the last messages.
@@ -106,5 +112,15 @@ func (s *socket) linger() {
 		return
 	}
 	_ = s.net.SetReadDeadline(time.Now().Add(lingerTime))
-	_, _ = io.CopyN(io.Discard, s.net, lingerBytes)
+	b := lingerBuffers.Get().(*[32 << 10]byte)
+	defer lingerBuffers.Put(b)
+	for n := 0; n < lingerBytes; {
+		m, err := s.net.Read(b[:])
+		if n += m; err != nil {
+			return
+		}
+		if m < len(b) {
+			time.Sleep(lingerPause)
+		}
+	}
 }

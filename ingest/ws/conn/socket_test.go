@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -55,6 +57,54 @@ func TestLinger(t *testing.T) {
 	}
 	if lingerTime != 2*time.Second {
 		t.Errorf("%v", lingerTime)
+	}
+}
+
+// countedReads counts the reads from a connection since it was closed for writing.
+type countedReads struct {
+	halfPipe
+	half  atomic.Bool
+	reads atomic.Int32
+}
+
+func (c *countedReads) CloseWrite() error { c.half.Store(true); return nil }
+
+func (c *countedReads) Read(b []byte) (int, error) {
+	if c.half.Load() {
+		c.reads.Add(1)
+	}
+	return c.halfPipe.Read(b)
+}
+
+// A client that goes on sending small messages when its connection ends does not cost a read for each. One that has sent
+// much is read without pauses.
+func TestLingerReadsLittle(t *testing.T) {
+	for _, c := range []struct {
+		size, min, max int
+	}{
+		{16, 2, int(lingerTime/lingerPause) + 2},
+		{32 << 10, lingerBytes >> 15, lingerBytes >> 15},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			conn := &countedReads{}
+			r.wrap = func(inner net.Conn) net.Conn { conn.halfPipe = halfPipe{Conn: inner}; return conn }
+			ws := r.connect()
+			go func() { _, _ = io.Copy(io.Discard, ws.NetConn()) }()
+			synctest.Wait()
+			r.echo.c.End(Ending{EndRefused, wire.ClosePolicy, stream.Errorf(stream.FlowControl, "ping", "too many")})
+			flood := make([]byte, c.size)
+			for {
+				if _, err := ws.NetConn().Write(flood); err != nil {
+					break
+				}
+			}
+			<-r.echo.c.gone
+			if n := int(conn.reads.Load()); n < c.min || n > c.max {
+				t.Errorf("%d reads of messages of %d bytes, want %d to %d", n, c.size, c.min, c.max)
+			}
+			_ = ws.Close()
+		})
 	}
 }
 
