@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/bulk"
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/workers/results"
@@ -91,6 +92,7 @@ func (g *Group) decodeBeside() {
 
 // decodeHeavy does for a request what preparing its batch does.
 func (g *Group) decodeHeavy(r *stream.Request, prep *preparer, stages *results.Chain) {
+	defer bulk.Occupy()()
 	if r.Outcome() != stream.Pending || stages != nil && stages.Before(r) {
 		r.Unbind()
 		return

@@ -7,14 +7,30 @@ package bulk
 import (
 	"runtime"
 	"sync"
+	"time"
 )
 
 // Least is the least data, in bytes, for which a computation is long. It takes about 0.1 ms.
 const Least = 64 << 10
 
-// slots has room for the computations that may run at once: one processor is left to all else, if there
-// are several.
-var slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)) })
+// pause is the time between two computations when decoding leaves them no processor of their own. A
+// goroutine that waits for the network is only found when a processor has nothing to do.
+const pause = time.Millisecond
+
+// turns are those of all computations of the process.
+var turns struct {
+	mu       sync.Mutex
+	occupied int // processors, by Occupy
+	running  int // computations, or the pauses after them
+	waiting  []chan struct{}
+}
+
+// room is how many computations may run at once: one processor is left to all else, if there are
+// several, beside those that are occupied. The caller holds mu.
+func room() int { return max(runtime.GOMAXPROCS(0)-1-turns.occupied, 1) }
+
+// full reports whether no processor is left to all else while one computation runs. The caller holds mu.
+func full() bool { return turns.occupied > 0 && runtime.GOMAXPROCS(0)-1-turns.occupied < 1 }
 
 // Begin waits until a computation over n bytes may run, and reports whether End must be called
 // after it. A computation must not wait for anything. A long one should be done in pieces, so that others
@@ -23,12 +39,74 @@ func Begin(n int) bool {
 	if n < Least {
 		return false
 	}
-	slots() <- struct{}{}
+	turns.mu.Lock()
+	if turns.running < room() {
+		turns.running++
+		turns.mu.Unlock()
+		return true
+	}
+	turn := make(chan struct{})
+	turns.waiting = append(turns.waiting, turn)
+	turns.mu.Unlock()
+	<-turn
 	return true
 }
 
 // End ends the computation that began with the last Begin of this goroutine.
-func End() { <-slots() }
+func End() {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	if full() && len(turns.waiting) > 0 {
+		time.AfterFunc(pause, next)
+		return
+	}
+	turns.running--
+	admit()
+}
 
-// Running returns how many computations run now.
-func Running() int { return len(slots()) }
+// next ends the pause after a computation.
+func next() {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	turns.running--
+	admit()
+}
+
+// admit begins the computations that wait and have room. The caller holds mu.
+func admit() {
+	for len(turns.waiting) > 0 && turns.running < room() {
+		turns.running++
+		close(turns.waiting[0])
+		turns.waiting[0] = nil
+		turns.waiting = turns.waiting[1:]
+	}
+}
+
+// Occupy says that a processor computes something that cannot take turns, such as a large picture, until the returned
+// function is called. Others take turns on one processor less, and where none is left but the one for all else,
+// there are pauses between them.
+func Occupy() (free func()) {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	turns.occupied++
+	return func() {
+		turns.mu.Lock()
+		defer turns.mu.Unlock()
+		turns.occupied--
+		admit()
+	}
+}
+
+// Running returns how many computations run now, or have their pause.
+func Running() int {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	return turns.running
+}
+
+// Occupied returns how many processors are occupied.
+func Occupied() int {
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	return turns.occupied
+}
