@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/child"
+	"millrace/internal/heap"
 	"millrace/internal/video"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
@@ -578,6 +581,64 @@ func TestMemory(t *testing.T) {
 	}
 	if used := r.mem.Stats().Leased; used < need {
 		t.Errorf("%d bytes are charged while a video is decoded, want %d", used, need)
+	}
+}
+
+// niceOf returns the nice values of the ffmpegs that this process has started.
+func niceOf(t *testing.T) (out []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		name, rest, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(rest) // from the third field of proc(5) on
+		if !strings.HasSuffix(name, "(ffmpeg") || len(f) < 17 || f[1] != fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		n, err := strconv.Atoi(f[16])
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// An ffmpeg that decodes for a client gives way to the server's own threads, and its memory is taken off the limit of the
+// server's heap while it runs.
+func TestDecodersGiveWay(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("priorities of processes are read from /proc")
+	}
+	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	t.Setenv("GOMEMLIMIT", "")
+	heap.Limit(1 << 30)
+	defer heap.Limit(math.MaxInt64)
+	whole := debug.SetMemoryLimit(-1)
+	r := newRig(t, stream.VP9, stream.Every)
+	r.feed(0, videotest.Chunks(t, "vp9", 64, 48, 1)[0])
+	r.ended(1)
+	if got, want := niceOf(t), min(20-own+video.ClientNice, 19); !slices.Equal(got, []int{want}) {
+		t.Errorf("the nice values of ffmpegs are %v, want %d", got, want)
+	}
+	if got, want := debug.SetMemoryLimit(-1), whole-video.Memory(64*48); got != want {
+		t.Errorf("the limit of the heap is %d beside a decoder, want %d", got, want)
+	}
+	r.Close()
+	<-r.Finished()
+	if got := debug.SetMemoryLimit(-1); got != whole {
+		t.Errorf("the limit of the heap is %d after the decoder, want %d", got, whole)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/ingest"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/stream"
@@ -112,15 +113,15 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 		return nil, stream.Undecoded
 	}
 	memory := video.Memory(c.info.Width * c.info.Height)
-	if err := d.memory.Charge(memory); err != nil {
+	if err := ingest.ChargeVideo(d.memory, memory); err != nil {
 		return nil, stream.Memory
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
-		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox,
+		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox, Nice: video.ClientNice,
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
-		d.memory.Refund(memory)
+		ingest.RefundVideo(d.memory, memory)
 		d.failed(err)
 		return nil, stream.Undecoded
 	}
@@ -131,7 +132,7 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	broken := func() { d.cancel(); _ = dec.Close() }
 	if !d.pool.group.Go("decoder_reader", r.read, broken) { // the pool is closed
 		broken()
-		d.memory.Refund(memory)
+		ingest.RefundVideo(d.memory, memory)
 		return nil, stream.Undecoded
 	}
 	return r, ""
@@ -198,7 +199,7 @@ func (p *process) write(c *chunk) {
 func (p *process) read() {
 	d := p.d
 	defer close(p.done)
-	defer d.memory.Refund(p.memory)
+	defer ingest.RefundVideo(d.memory, p.memory)
 	err := p.dec.Start()
 	for err == nil {
 		err = p.frame()

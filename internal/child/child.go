@@ -62,6 +62,7 @@ type Limits struct {
 	AddressSpace uint64 // bytes; 0 = unchanged. What is mapped at the start counts.
 	Files        uint64 // descriptors; 0 = unchanged
 	NoWrites     bool   // to files, core dumps included; pipes are not files
+	Nice         int    // how much less important than this process it is to the scheduler, 0 to 19 (nice(2))
 }
 
 // Process is a running child, or one that has ended. Its methods may be called concurrently.

@@ -30,7 +30,23 @@ func (l Limits) set(pid int) error {
 	if err == nil && l.NoWrites {
 		err = set(unix.RLIMIT_CORE, "core dumps", 0)
 	}
+	if err == nil && l.Nice > 0 {
+		err = setNice(pid, l.Nice)
+	}
 	return err
+}
+
+// setNice lowers the priority of a process that was just started, and leads a group: the threads of a group are
+// changed together, those of a process are not.
+func setNice(pid, by int) error {
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PGRP, pid, 20-own+by) // what the system call returns is 20 less the nice value
+	}
+	if err != nil {
+		return fmt.Errorf("priority: %w", err)
+	}
+	return nil
 }
 
 // NearLimit reports whether the child has come close to Limits.AddressSpace, to within an eighth. A program that gets no

@@ -4,18 +4,21 @@ package child
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A child has its limits, and this process keeps its own.
 func TestLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "written")
 	p, err := Start(t.Context(), Spec{
-		Path: "sh", Args: []string{"-c", `read x; ulimit -v; ulimit -n; ulimit -c; trap "" XFSZ; { echo text >` + file + `; } 2>/dev/null || echo refused; ulimit -v unlimited 2>/dev/null || echo kept; read x`},
-		Stdin: true, Limits: Limits{AddressSpace: 1 << 30, Files: 100, NoWrites: true},
+		Path: "sh", Args: []string{"-c", `read x; ulimit -v; ulimit -n; ulimit -c; nice; trap "" XFSZ; { echo text >` + file + `; } 2>/dev/null || echo refused; ulimit -v unlimited 2>/dev/null || echo kept; read x`},
+		Stdin: true, Limits: Limits{AddressSpace: 1 << 30, Files: 100, NoWrites: true, Nice: 7},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +28,11 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := bufio.NewScanner(p.Stdout)
-	want := []string{"1048576", "100", "0", "refused"}
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1048576", "100", "0", fmt.Sprint(min(20-own+7, 19)), "refused"}
 	if os.Geteuid() != 0 {
 		want = append(want, "kept")
 	}

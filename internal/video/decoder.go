@@ -28,6 +28,8 @@ type DecoderOptions struct {
 	// Sandbox confines ffmpeg, unless Hardware is used: it reads no files, and has no network. It needs what child.SandboxError
 	// looks for.
 	Sandbox bool
+	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
+	Nice int
 	// Log, if set, gets each line that ffmpeg reports. It must not block.
 	Log func(line string)
 	// FFmpeg is the program; "" looks it up in PATH.
@@ -88,7 +90,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	w, h := o.Need.In(o.Width, o.Height)
 	method := o.Hardware.method(ctx)
 	limits := ffmpegLimits(o.Width*o.Height, method)
-	limits.AddressSpace = cmp.Or(o.space, limits.AddressSpace)
+	limits.AddressSpace, limits.Nice = cmp.Or(o.space, limits.AddressSpace), o.Nice
 	var sandbox *child.Sandbox
 	if o.Sandbox && method == "" {
 		sandbox = newSandbox(o.FFmpeg)

@@ -12,6 +12,9 @@ const (
 	ownSpace = 1 << 30
 	// spacePerPixel is for the 16 pictures of 1.5 bytes a pixel that a codec keeps at most, and those that are scaled.
 	spacePerPixel = 32
+	// ClientNice is the nice value of an ffmpeg that decodes what a client sends or names, beside that of this process: when
+	// there are more threads than processors, it gets about a tenth of the time of a thread of the server.
+	ClientNice = 10
 	// defaultMaxPixels is for options without MaxPixels.
 	defaultMaxPixels = 1 << 26
 	// maxFiles is enough for a playlist with 50 variants.

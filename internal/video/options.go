@@ -76,6 +76,8 @@ type Options struct {
 	// Hardware, if set, decodes the video where it can; otherwise, and when it fails at the start, ffmpeg decodes in
 	// software.
 	Hardware *Hardware
+	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
+	Nice int
 	// KeyFrames decodes only frames that depend on no other, which is cheap.
 	KeyFrames bool
 	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice as many are refused before

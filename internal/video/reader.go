@@ -225,6 +225,7 @@ func (r *Reader) launch() (full, first size, err error) {
 	if isNetwork(r.scheme) { // the others are the operator's own, and files are decoded with several threads
 		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
 	}
+	spec.Limits.Nice = o.Nice
 	if r.scheme == SchemeExec {
 		words, err := splitCommand(r.from.target)
 		if err != nil {

@@ -189,7 +189,7 @@ func (v *pulled) pull(ctx context.Context) error {
 	if err := v.charge(0); err != nil { // its size is not known yet
 		return err
 	}
-	defer func() { p.Backend.Memory().Refund(v.memory) }()
+	defer func() { ingest.RefundVideo(p.Backend.Memory(), v.memory) }()
 	r, live, err := v.open(ctx, model)
 	if err != nil {
 		return v.failed(err)
@@ -226,7 +226,7 @@ func (v *pulled) pull(ctx context.Context) error {
 // charge charges the memory budget for an ffmpeg that decodes pictures of so many pixels, in place of what was charged before.
 func (v *pulled) charge(pixels int) error {
 	n := video.Memory(pixels)
-	if err := v.puller.Backend.Memory().Charge(n - v.memory); err != nil {
+	if err := ingest.ChargeVideo(v.puller.Backend.Memory(), n-v.memory); err != nil {
 		return stream.Errorf(stream.Overloaded, "memory.budget", "has no room for decoding a video, which needs %d MiB: try later, or raise the setting", n>>20)
 	}
 	v.memory = n
@@ -238,7 +238,7 @@ func (v *pulled) charge(pixels int) error {
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
-		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox,
+		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
 	}
 	if !v.puller.Limits.AllowPrivate {
 		o.Allow = sources.Public
