@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"millrace/config"
+	"millrace/internal/heap"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -51,12 +52,13 @@ func serve(adjust func(*server.Config), models ...workers.Config) (*target, erro
 	return serveConfig(cfg)
 }
 
-// serveText is serve with the text of a configuration file.
+// serveText is serve with the text of a configuration file, for a process of its own.
 func serveText(text string) (*target, error) {
 	cfg, err := config.Parse([]byte(text), "configuration")
 	if err != nil {
 		return nil, err
 	}
+	heap.Limit(cfg.Memory.Budget) // as the command serve does
 	return serveConfig(cfg)
 }
 
