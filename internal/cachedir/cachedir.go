@@ -35,7 +35,9 @@ func Dir() (string, error) {
 }
 
 // fresh makes a folder that only this user can read.
-var fresh = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "millrace-*") })
+var fresh = sync.OnceValues(makeFresh)
+
+func makeFresh() (string, error) { return os.MkdirTemp("", "millrace-*") }
 
 // errShared says that other users can change a folder.
 var errShared = errors.New("other users can change the folder")

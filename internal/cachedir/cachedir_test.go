@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -91,6 +92,7 @@ func ofNobody(t *testing.T, at, elsewhere string) {
 
 // TestDir: the folder is that of the user, one of the process where another has made the folder of its name first, and the same at each call.
 func TestDir(t *testing.T) {
+	fresh = sync.OnceValues(makeFresh) // as in a process that has none yet
 	temp := t.TempDir()
 	if err := os.Chmod(temp, 0o777|fs.ModeSticky); err != nil {
 		t.Fatal(err)
