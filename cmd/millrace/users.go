@@ -19,7 +19,7 @@ import (
 )
 
 const usersExamples = `  millrace users add users.yaml eva --role infer --role watch
-  printf '%s\\n' "$PASSWORD" | millrace users passwd users.yaml eva
+  printf '%s\n' "$PASSWORD" | millrace users passwd users.yaml eva
   millrace users add users.yaml camera-7 --no-password
   millrace users list users.yaml
   millrace users remove users.yaml eva

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,5 +71,49 @@ func TestUsers(t *testing.T) {
 		if out, code := run(c.stdin, strings.Fields(c.args)...); code != c.code || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d %s, want %d %s", c.args, code, out, c.code, c.want)
 		}
+	}
+}
+
+// TestUsersExamples runs the examples of the help, in a shell: the password that is given to users passwd is the one to log in with.
+func TestUsersExamples(t *testing.T) {
+	const password = `a longer \n password 100%`
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec %q \"$@\"\n", os.Args[0])
+	if err := os.WriteFile(filepath.Join(dir, "millrace"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	logsIn := func() bool {
+		t.Helper()
+		_, addr := serve(t, "--model", "find=identity", "--auth-users", filepath.Join(dir, "users.yaml"))
+		req, err := http.NewRequest("POST", "http://"+addr+"/session_login", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("eva", password)
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		return r.StatusCode == 200
+	}
+	ran := 0
+	for line := range strings.Lines(usersExamples) {
+		if strings.Contains(line, "millrace serve") {
+			continue // ends when it is told to: it is run above
+		}
+		c := command(t)
+		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", line}
+		c.Dir, c.Stdin = dir, strings.NewReader("the first password\n")
+		c.Env = append(c.Env, "PATH="+dir+":"+os.Getenv("PATH"), "PASSWORD="+password)
+		if out, stderr, code := finish(t, c); code != 0 {
+			t.Fatalf("%s: %d %s %s", line, code, out, stderr)
+		}
+		if ran++; strings.Contains(line, "users passwd") && !logsIn() {
+			t.Errorf("the password that was given to %s is another one", line)
+		}
+	}
+	if ran != 5 {
+		t.Errorf("%d examples", ran)
 	}
 }
