@@ -90,6 +90,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is not a setting: there are budget"},
 		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is not a setting (did you mean max_size?)"},
 		{"parameter of a worker", model("    fixd: 3ms\n"), "f.yaml:4: models[0].fixd: is neither a setting of a model nor a parameter of delay (did you mean fixed?)"},
+		{"parameter below params", model("    params: {fixed: 3ms}\n"), "f.yaml:4: models[0].params.fixed: is neither a setting of a model nor a parameter of delay: write fixed beside name and source, not below params"},
 		{"misspelt section", model("    btaching: {max_size: 3}\n"), "f.yaml:4: models[0].btaching.max_size: is neither"},
 		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is not a setting (did you mean width?)"},
 		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},

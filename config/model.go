@@ -112,7 +112,10 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 		known = append(known, f.Path)
 	}
 	hint := setting.Suggest(name, known)
+	inside, found := strings.CutPrefix(name, "params.")
 	switch {
+	case found && slices.Contains(known, inside): // as in requests that load models
+		hint = ": write " + inside + " beside name and source, not below params"
 	case hint == "" && len(own) == 0:
 		hint = ": it has no parameters"
 	case hint == "":
