@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +22,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"millrace/batching"
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/auth"
@@ -465,32 +463,8 @@ func TestQuotaOfLoads(t *testing.T) {
 	c.checkFigures("slow")
 }
 
-// flawed is a worker whose version 2 does not start when it has a flaw, and which waits for flawedGate otherwise if that is set.
-type flawed struct{ workers.Base }
-
-type flawedSettings struct {
-	Flaw   int  `yaml:"flaw" request:"any" help:"0 = none"`
-	Second bool `yaml:"second" help:"it is version 2"`
-}
-
-var flawedBegun, flawedGate chan struct{}
-
-func init() {
-	workers.Register(workers.Kind{Name: "flawed", New: func() workers.Worker { return &flawed{} }, Settings: func() any { return new(flawedSettings) }})
-}
-
-func (*flawed) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
-	if set := env.Settings.(*flawedSettings); set.Second && set.Flaw != 0 {
-		return nil, errors.New("it has a flaw")
-	}
-	if flawedGate != nil {
-		close(flawedBegun)
-		<-flawedGate
-	}
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
-}
-
-func (*flawed) Run(context.Context, *batching.Batch) error { return nil }
+// Of the kind of worker flawed: the first is closed when one starts and FlawedGate is set, which it then waits for.
+var FlawedBegun, FlawedGate chan struct{}
 
 // TestQuotaOfEndpoints: endpoints count that a failed load has made, and those of a client that has left before they were made; at the bound what is
 // loaded already can be loaded again.
@@ -531,14 +505,14 @@ func TestQuotaOfEndpoints(t *testing.T) {
 			t.Errorf("%d: %s %s: %q; %d are held", i, c[0], c[1], got, holds("again"))
 		}
 	}
-	flawedBegun, flawedGate = make(chan struct{}), make(chan struct{})
-	defer func() { flawedGate = nil }()
+	FlawedBegun, FlawedGate = make(chan struct{}), make(chan struct{})
+	defer func() { FlawedGate = nil }()
 	p, _ := k.auth.keys.Authenticate(all["left"].key, time.Now())
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
-		<-flawedBegun
+		<-FlawedBegun
 		leave()
-		close(flawedGate)
+		close(FlawedGate)
 	}()
 	_, _ = ingest.As(backend{k.Server}, p, k.accounts.Of(p)).Models().Load(ctx, "flawed", ingest.Load{})
 	if err := k.models.Settle(t.Context(), "flawed"); err != nil {
