@@ -60,16 +60,17 @@ const maxReply = 1 << 30
 // concurrent use. Close closes idle connections.
 type Client struct {
 	base *url.URL
+	at   string // the address as errors name it
 	http *http.Client
 	tls  *tls.Config // nil = by the system's certificate authorities
 
 	authorization string // the value of the header Authorization; "" = none
-	// dialTCP dials the connections of sessions.
+	// dialTCP dials the connections of sessions, also those to a unix socket.
 	dialTCP func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// New returns a client for a server at addr: "127.0.0.1:8000" or
-// "https://host/prefix". It does not connect.
+// New returns a client for a server at addr: "127.0.0.1:8000",
+// "https://host/prefix", or "unix:/path" for a unix socket, such as that of management.address. It does not connect.
 func New(addr string) (*Client, error) { return NewTLS(addr, nil) }
 
 // NewTLS is New for a server with TLS. config says how to verify its certificate; nil =
@@ -94,6 +95,13 @@ func NewWith(addr string, opts Options) (*Client, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "token", "has other characters than letters, digits and signs of ASCII")
 	}
 	text, config := addr, opts.TLS
+	path, local := strings.CutPrefix(addr, "unix:")
+	if local {
+		if !strings.HasPrefix(path, "/") {
+			return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a unix socket: want unix:/PATH", addr)
+		}
+		text, config = "http://localhost", nil // the host of its requests
+	}
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}
@@ -110,7 +118,14 @@ func NewWith(addr string, opts Options) (*Client, error) {
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
 	}
-	c := &Client{base: u, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}
+	c := &Client{base: u, at: u.Host, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}
+	if local {
+		c.at = addr
+		c.dialTCP = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		t.DialContext, t.Proxy = c.dialTCP, nil
+	}
 	if opts.Token != "" {
 		c.authorization = "Bearer " + opts.Token
 		c.http.CheckRedirect = c.redirect
@@ -146,7 +161,12 @@ func isPort(port string) bool {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Addr returns the address of the server, as a URL.
-func (c *Client) Addr() string { return c.base.String() }
+func (c *Client) Addr() string {
+	if strings.HasPrefix(c.at, "unix:") {
+		return c.at
+	}
+	return c.base.String()
+}
 
 func (c *Client) url(query url.Values, parts ...string) *url.URL {
 	u := c.base.JoinPath(escape(parts)...)

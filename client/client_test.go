@@ -393,12 +393,15 @@ func TestStreamAbandoned(t *testing.T) {
 
 // Replies of a server that is not Millrace are errors.
 func TestForeignServers(t *testing.T) {
-	for _, addr := range []string{"", "http://", "ftp://x", "http://x?y", "://", "x y"} {
+	for _, addr := range []string{"", "http://", "ftp://x", "http://x?y", "://", "x y", "unix:", "unix:s", "unix:@s"} {
 		if _, err := client.New(addr); stream.CodeOf(err) != stream.InvalidArgument {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}
 	if c, err := client.New("0.0.0.0:8000"); err != nil || c.Addr() != "http://127.0.0.1:8000" {
+		t.Errorf("%v, %v", c, err)
+	}
+	if c, err := client.New("unix:/run/s"); err != nil || c.Addr() != "unix:/run/s" {
 		t.Errorf("%v, %v", c, err)
 	}
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

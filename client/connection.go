@@ -104,7 +104,7 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	c.Conn = ws
 	if ws.Subprotocol() != wire.Subprotocol {
 		_ = ws.Close()
-		return nil, nil, stream.Errorf(stream.Unsupported, "", "the server at %s does not speak %s", s.c.base.Host, wire.Subprotocol)
+		return nil, nil, stream.Errorf(stream.Unsupported, "", "the server at %s does not speak %s", s.c.at, wire.Subprotocol)
 	}
 	ws.SetReadLimit(maxReply)
 	m, err := s.readHandshake(c)

@@ -118,7 +118,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return stream.Errorf(stream.Unavailable, "", "the server at %s cannot be reached: %w", c.base.Host, err)
+	return stream.Errorf(stream.Unavailable, "", "the server at %s cannot be reached: %w", c.at, err)
 }
 
 // badReply returns the error of a reply that cannot be decoded.

@@ -18,7 +18,7 @@ type Status struct {
 
 	Process     ProcessStatus               `json:"process"`
 	Memory      MemoryStatus                `json:"memory"`
-	Connections map[string]ConnectionStatus `json:"connections"` // by listener: http, grpc, metrics
+	Connections map[string]ConnectionStatus `json:"connections"` // by listener: http, grpc, metrics, management, management_grpc
 	Sessions    map[string]int              `json:"sessions"`    // open ones by adapter; ws_waiting may be resumed
 	Streams     map[string]int              `json:"streams"`     // server streams by state, and paused ones
 	Models      []ModelStatus               `json:"models"`      // loaded ones, sorted by name

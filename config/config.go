@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -22,6 +23,7 @@ type Config struct {
 	HTTP        string        `yaml:"http" form:"address" default:"127.0.0.1:8000" help:"address of REST and WebSocket, or off"`
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
 	Metrics     Metrics       `yaml:"metrics"`
+	Management  Management    `yaml:"management"`
 	Name        string        `yaml:"name" default:"millrace" help:"name of the server in its metadata: triton for programs that look for that one"`
 	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
@@ -92,6 +94,39 @@ type Log struct {
 	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
 
 	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" help:"most lines a second for the frames of one model, or the requests of one route, at level debug; the others are counted as suppressed"`
+}
+
+// Management configures where clients manage the server: do what needs the role manage.
+type Management struct {
+	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" help:"an address, or unix:/PATH for a unix socket, at which alone requests of HTTP that need the role manage are answered, beside all others; off = nowhere, also not over gRPC. The address http answers them as if they did not exist. Clients have to authenticate as there; a unix socket is not encrypted"`
+	GRPC    string `yaml:"grpc" form:"socket" unset:"nowhere" example:"unix:/run/millrace/manage-grpc.sock" help:"with management.address: an address, or unix:/PATH, at which alone calls of gRPC that need the role manage are answered, beside all others"`
+	Socket  string `yaml:"socket" default:"user" words:"user group" help:"who may connect to the unix sockets of management: the user of the server, or also its group"`
+}
+
+// Apart reports whether what needs the role manage is not on the addresses http and grpc.
+func (m Management) Apart() bool { return m.Address != "" }
+
+// Mode returns the permissions of the files of unix sockets.
+func (m Management) Mode() fs.FileMode {
+	if m.Socket == "group" {
+		return 0o660
+	}
+	return 0o600
+}
+
+func (c *Config) validateManagement() error {
+	on := func(addr string) bool { return addr != "" && addr != Off }
+	switch m := c.Management; {
+	case on(m.Address) && c.HTTP == Off:
+		return coded.Errorf(coded.InvalidArgument, "management.address", "needs http, which is off")
+	case on(m.GRPC) && !m.Apart():
+		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs management.address, or management.address off, since management is on the addresses http and grpc without it")
+	case on(m.GRPC) && c.GRPC == Off:
+		return coded.Errorf(coded.InvalidArgument, "management.grpc", "needs grpc, which is off")
+	case strings.HasPrefix(m.Address, "unix:") && m.Address == m.GRPC:
+		return coded.Errorf(coded.InvalidArgument, "management.grpc", "is management.address already: want another path")
+	}
+	return nil
 }
 
 // Metrics configures the metrics for Prometheus.
@@ -303,7 +338,7 @@ func (c Config) Validate() error {
 		}
 	}
 	_, err := c.TrustedProxies()
-	errs = append(errs, c.Metrics.validate(), c.Repository.validate(), err)
+	errs = append(errs, c.Metrics.validate(), c.Repository.validate(), c.validateManagement(), err)
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")

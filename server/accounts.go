@@ -13,7 +13,7 @@ import (
 )
 
 // clientAddress returns the address of a client: behind a trusted proxy, the last that X-Forwarded-For has, which the proxy
-// has appended.
+// has appended. Clients of a unix socket have the zero address, all of them.
 func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
 	return s.addressOf(c.Context().RemoteAddr(), forwarded(c))
 }
@@ -29,7 +29,7 @@ func forwarded(c *fiber.Ctx) string {
 
 // addressOf is clientAddress of a connection from remote and a list of addresses, of which the proxy has appended the last.
 func (s *Server) addressOf(remote net.Addr, forwarded string) netip.Addr {
-	if a := s.limit.Client(remote); a.IsValid() {
+	if a := s.limit.Client(remote); a.IsValid() || isLocal(remote) {
 		return a
 	}
 	last := strings.TrimSpace(forwarded[strings.LastIndexByte(forwarded, ',')+1:])
@@ -46,6 +46,17 @@ func (s *Server) addressOf(remote net.Addr, forwarded string) netip.Addr {
 		a = p.Addr()
 	}
 	return a
+}
+
+// isLocal reports whether an address is that of a client of a unix socket. None is a proxy: what it says of addresses is not believed.
+func isLocal(remote net.Addr) bool { return remote.Network() == "unix" }
+
+// addressText returns the address of a client as people read it.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return "unix"
+	}
+	return a.String()
 }
 
 // onConnection is what is known of a connection without credentials.
@@ -68,7 +79,7 @@ func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
 	}
 	remote := c.RemoteAddr()
 	a := s.accounts.OfAddress(s.addressOf(remote, forwarded))
-	if proxy := !s.limit.Client(remote).IsValid(); kept != nil && (forwarded == "" || !proxy) {
+	if proxy := !isLocal(remote) && !s.limit.Client(remote).IsValid(); kept != nil && (forwarded == "" || !proxy) {
 		kept.Store(&onConnection{a, proxy})
 	}
 	return a

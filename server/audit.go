@@ -179,7 +179,7 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 		if err != nil {
 			status = httpd.StatusOf(err)
 		}
-		s.audit.write(act{of: p, address: s.clientAddress(c).String(), protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
+		s.audit.write(act{of: p, address: addressText(s.clientAddress(c)), protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
 		return err
 	}
 }
@@ -188,7 +188,7 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 func (s *Server) auditCall(p *ingest.Principal, from net.Addr, forwarded, method, target string, err error) {
 	address := ""
 	if from != nil {
-		address = s.addressOf(from, forwarded).String()
+		address = addressText(s.addressOf(from, forwarded))
 	}
 	s.audit.write(act{of: p, address: address, protocol: "grpc", verb: method, target: target, err: err})
 }

@@ -146,6 +146,23 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditAddressIsNotForged: a client of gRPC that is no proxy has its own address in the audit log, whatever it says of others.
+func TestAuditAddressIsNotForged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	k := startKeyed(t, func(c *Config) { c.Audit, c.Proxies = file, []string{"192.0.2.1"} })
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"], "x-forwarded-for", "192.0.2.7")
+	_, _ = inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "none"})
+	text, err := os.ReadFile(file)
+	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"address":"127.0.0.1"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
 // TestAuditOfQuotas: acts that a quota refuses leave a line over each protocol, also where clients need no credentials.
 func TestAuditOfQuotas(t *testing.T) {
 	for _, keyed := range []bool{true, false} {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"millrace/ingest/auth"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/ingest/streams"
+	"millrace/internal/accept"
 	"millrace/internal/role"
 	"millrace/workers"
 )
@@ -31,6 +33,7 @@ import (
 // keyed is a server with keys of each role, and the keys by name.
 type keyed struct {
 	*Server
+	at   string // the listener to which request sends; "" = http
 	file string
 	keys map[string]string
 	all  []auth.Key
@@ -89,14 +92,25 @@ func startKeyed(t *testing.T, change func(*Config)) *keyed {
 	return k
 }
 
+// dialListener connects to a listener, which may be at a unix socket.
+func dialListener(t *testing.T, s *Server, name string) net.Conn {
+	t.Helper()
+	network, addr := "tcp", s.Addr(name)
+	if path, ok := accept.SocketPath(addr); ok {
+		network, addr = "unix", path
+	}
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // request sends a request of which most of the body is announced and not sent, so that an answer shows that it was refused
 // before its body was read.
 func (k *keyed) request(t *testing.T, method, path, header string) (status int, head http.Header) {
 	t.Helper()
-	c, err := net.Dial("tcp", k.Addr("http"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := dialListener(t, k.Server, cmp.Or(k.at, "http"))
 	defer c.Close()
 	body := ""
 	if method != "GET" && method != "HEAD" {
@@ -112,12 +126,23 @@ func (k *keyed) request(t *testing.T, method, path, header string) (status int, 
 var samples = strings.NewReplacer(":model", "echo", ":version", "1", ":name", "door", ":region", "r", ":repository", "other", ":trace", "x", "*", "x")
 
 // TestRoutesNeedRoles: every route of the server refuses a request without a key, with a wrong, an expired and a
-// revoked one, and with keys of all other roles, before it reads the body.
+// revoked one, and with keys of all other roles, before it reads the body; also at the management address.
 func TestRoutesNeedRoles(t *testing.T) {
+	t.Run("http", func(t *testing.T) { testRoutesNeedRoles(t, "http", nil) })
+	t.Run("management", func(t *testing.T) {
+		testRoutesNeedRoles(t, management, func(c *Config) { c.Management.Address = "unix:" + socketPath(t) })
+	})
+}
+
+func testRoutesNeedRoles(t *testing.T, at string, change func(*Config)) {
 	k := startKeyed(t, func(c *Config) {
+		if change != nil {
+			change(c)
+		}
 		c.GRPC = Off
 		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
 	})
+	k.at = at
 	k.add(t, "revoked", role.All, time.Time{}) // is in no file
 	stranger := "mr_k00000000000_" + strings.Repeat("A", 26)
 	rows := 0
@@ -275,10 +300,22 @@ func TestKeysAreReadAgain(t *testing.T) {
 }
 
 // TestCallsNeedRoles: every method of gRPC refuses a call without a key, with a wrong and an expired one, and with
-// keys of all other roles.
+// keys of all other roles; also at the management address.
 func TestCallsNeedRoles(t *testing.T) {
-	k := startKeyed(t, func(c *Config) { c.HTTP = Off })
-	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	t.Run("grpc", func(t *testing.T) { testCallsNeedRoles(t, "grpc", nil) })
+	t.Run("management", func(t *testing.T) {
+		testCallsNeedRoles(t, "management_grpc", func(c *Config) { c.Management = config.Management{Address: Off, GRPC: "unix:" + socketPath(t)} })
+	})
+}
+
+func testCallsNeedRoles(t *testing.T, at string, change func(*Config)) {
+	k := startKeyed(t, func(c *Config) {
+		if change != nil {
+			change(c)
+		}
+		c.HTTP = Off
+	})
+	conn, err := grpc.NewClient(k.Addr(at), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"millrace/internal/accept"
 	"millrace/stream"
 )
 
@@ -35,9 +36,12 @@ func errExposed(setting, addr string) error {
 	return stream.Errorf(stream.InvalidArgument, setting, "%s can be reached from other machines, and nobody has to authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure to let everybody in", addr)
 }
 
-// reachable reports whether a listener at addr, HOST:PORT, can be reached from other machines. A name that cannot be
+// reachable reports whether a listener at addr, HOST:PORT or unix:PATH, can be reached from other machines. A name that cannot be
 // resolved cannot be listened at, either.
 func reachable(ctx context.Context, addr string) bool {
+	if _, local := accept.SocketPath(addr); local {
+		return false
+	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return true

@@ -34,6 +34,9 @@ func TestExposed(t *testing.T) {
 		{with(func(c *Config) { c.Metrics.Address = "[fe80::1%lo]:1" }), "metrics.address"},
 		{with(func(c *Config) { c.HTTP, c.GRPC, c.Metrics.Address = ":0", ":0", ":0" }), "http grpc metrics.address"},
 		{with(func(c *Config) { c.HTTP, c.GRPC = Off, ":0" }), "grpc"},
+		{with(func(c *Config) { c.Management = config.Management{Address: "unix:/m", GRPC: "127.0.0.1:0"} }), ""},
+		{with(func(c *Config) { c.HTTP, c.Management.Address = ":0", "unix:/m" }), "http"},
+		{with(func(c *Config) { c.Management = config.Management{Address: ":0", GRPC: ":0"} }), "management.address management.grpc"},
 		{with(func(c *Config) { c.HTTP = "name.invalid:1" }), ""}, // cannot be listened at
 		{with(func(c *Config) { c.HTTP, c.Insecure = ":0", true }), ""},
 		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", "x" }), ""},

@@ -11,6 +11,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/rest"
 	"millrace/ingest/ws"
+	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -64,7 +65,18 @@ func (s *Server) guardRoutes() error {
 			r.Handlers = append(append(first, before...), r.Handlers...)
 		}
 	}
+	if s.cfg.Management.Apart() {
+		s.http.Reserve(func(method, path string) bool {
+			of := described[method+" "+path]
+			return of != nil && of.Role == role.Manage
+		})
+	}
 	return nil
+}
+
+// managesHere reports whether the address that a request came to is one at which the server is managed.
+func (s *Server) managesHere(c *fiber.Ctx) bool {
+	return !s.cfg.Management.Apart() || httpd.ToManagement(c)
 }
 
 // roleOf returns the role that a route needs by the settings.

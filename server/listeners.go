@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"millrace/ingest/rest"
 	"millrace/ingest/streams"
 	"millrace/ingest/ws"
+	"millrace/internal/accept"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tracing"
@@ -29,7 +31,12 @@ type listener struct {
 	scheme string               // of its URL; "" = it is not for clients of models
 	class  func(int) string     // of a status, in the metrics of its requests; nil = it has none
 	open   func(*Server) (ingest.Interface, error)
+	listen func(*Server) (net.Addr, error) // instead of open: a second address of an adapter before it
+	path   string                          // of its setting; "" = name
 }
+
+// management is the name of the listener of management.address.
+const management = "management"
 
 // listeners are all listeners, in the order in which the ready line names them. An
 // adapter may also be an ingest.Measured, Drainer or Starter, and a listens. It may
@@ -42,7 +49,9 @@ var listeners = []listener{
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
 	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
-	{name: "metrics", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
+	{name: "metrics", path: "metrics.address", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
+	{name: management, path: "management.address", addr: func(c *Config) string { return c.Management.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenManagement() }},
+	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string { return c.Management.GRPC }, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
 }
 
 // listens is an adapter with an address of its own. Listen binds it, and Close releases
@@ -60,7 +69,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Limit: s.limit, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Limit: s.limit, Log: s.log,
 		Refused: s.observe.refused, Probe: rest.IsProbe, Lasts: s.lasts(),
 	})
 	if err != nil {
@@ -77,7 +86,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	s.traceRoutes(h.App)
 	s.traceSettingRoutes(h.App)
 	s.openapiRoutes(h.App)
-	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.auth.on(), Passwords: s.auth.passwords()})
+	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.auth.on(), Passwords: s.auth.passwords(), Managed: s.managesHere})
 	s.http = h
 	return httpServer{h, s}, nil
 }
@@ -124,10 +133,11 @@ func openStreams(s *Server) (ingest.Interface, error) {
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	return grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared,
+	s.grpc = grpc.New(grpc.Options{
+		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
-	}), nil
+	})
+	return s.grpc, nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {
@@ -150,12 +160,7 @@ func (s *Server) metricsHosts(c *Config, hosts []string) (httpd.Rules, error) {
 }
 
 // setting returns the path of the setting with its address.
-func (l *listener) setting() string {
-	if l.name == "metrics" {
-		return "metrics.address"
-	}
-	return l.name
-}
+func (l *listener) setting() string { return cmp.Or(l.path, l.name) }
 
 // isOn reports whether the configuration turns the listener on.
 func (l *listener) isOn(c *Config) bool {
@@ -188,6 +193,14 @@ func (s *Server) open() error {
 			}
 			s.requests[l.name] = s.observe.metrics.Requests(l.name, class)
 		}
+		if l.listen != nil { // the adapter closes it
+			taken, err := l.listen(s)
+			if err != nil {
+				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
+			}
+			s.listeners = append(s.listeners, l.at(addressOf(taken), s.tls != nil))
+			continue
+		}
 		a, err := l.open(s)
 		if err != nil {
 			return err
@@ -207,16 +220,27 @@ func (s *Server) open() error {
 
 // Listener is an address that a server listens on.
 type Listener struct {
-	Name    string // http, grpc or metrics
+	Name    string // http, grpc, metrics, management or management_grpc
 	Setting string // of its address, such as metrics.address
-	Addr    string // host:port
-	URL     string // with the scheme; "" when it is not for clients of models
+	Addr    string // host:port, or unix:PATH
+	URL     string // with the scheme, unix: for one of a unix socket; "" when it is not for clients of models
+}
+
+// addressOf returns an address as Listener.Addr has it.
+func addressOf(a net.Addr) string {
+	if a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return a.String()
 }
 
 // at returns the description of the listener at an address.
 func (l *listener) at(addr string, encrypted bool) Listener {
 	out := Listener{Name: l.name, Setting: l.setting(), Addr: addr}
+	_, local := accept.SocketPath(addr)
 	switch {
+	case l.scheme != "" && local:
+		out.URL = addr
 	case l.scheme == "http" && encrypted:
 		out.URL = "https://" + addr
 	case l.scheme != "":

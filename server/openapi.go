@@ -63,18 +63,25 @@ func (s *Server) openapiRoutes(app *fiber.App) {
 		if err := noQuery(c); err != nil {
 			return err
 		}
-		return c.JSON(s.OpenAPI())
+		return c.JSON(s.openAPI(s.managesHere(c)))
 	})
 }
 
-// OpenAPI returns the OpenAPI document of the routes of the HTTP listener, and of the
+// OpenAPI returns the OpenAPI document of the routes of the HTTP listener, with those of management.address, and of the
 // models that are loaded now, to be encoded as JSON. It is safe for concurrent use.
-func (s *Server) OpenAPI() map[string]any {
+func (s *Server) OpenAPI() map[string]any { return s.openAPI(true) }
+
+// openAPI returns the document, with the routes that need the role manage or without.
+func (s *Server) openAPI(manage bool) map[string]any {
+	routes := s.routes()
+	if !manage {
+		routes = slices.DeleteFunc(routes, func(r openapi.Route) bool { return r.Role == role.Manage })
+	}
 	info := openapi.Info{
 		Title: "Millrace", Version: s.version,
 		Description: "A streaming inference server. Requests and replies of inference are those of the Open Inference Protocol; each loaded model stands with its own tensors.",
 	}
-	return openapi.Document(info, s.routes(), loadedModels(backend{s}.Models()))
+	return openapi.Document(info, routes, loadedModels(backend{s}.Models()))
 }
 
 // loadedModels describes the models that are loaded, each name once.

@@ -15,6 +15,7 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/apps"
+	"millrace/ingest/grpc"
 	"millrace/ingest/native"
 	"millrace/ingest/shm"
 	"millrace/ingest/streams"
@@ -62,6 +63,7 @@ type Server struct {
 	programs  programs
 	closers   []func() error
 	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
+	grpc      *grpc.Adapter                  // nil when it is off
 	streams   *streams.Adapter               // nil: off
 	apps      *apps.Adapter                  // of the routes of programs; nil when http is off
 	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name

@@ -345,7 +345,7 @@ func dispatchFamily(buckets []float64) family {
 // The labels that several families have.
 var (
 	model      = labels{{"model", "the name under which it is loaded"}, {"version", "of the model"}}
-	byListener = labels{{"listener", "http, grpc, metrics"}}
+	byListener = labels{{"listener", "http, grpc, metrics, management, management_grpc"}}
 	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
 	// ofStreamModel are the labels of what is counted for each model of a stream.
 	ofStreamModel = ofStream.and("model", "the name of one of its models; without the label: those of the streams beyond `metrics.streams`")

@@ -82,6 +82,8 @@ func TestConsole(t *testing.T) {
 	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
 	guarded := startGuarded(t)
 	given["guarded"] = map[string]any{"url": guarded.URL("http"), "keys": guarded.keys}
+	apart := startApart(t)
+	given["apart"] = map[string]any{"url": apart.URL("http"), "management": apart.URL("management")}
 	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
 	for b.next(t) {
@@ -108,6 +110,7 @@ func TestConsole(t *testing.T) {
 	}
 	s.stop(t)
 	guarded.stop(t)
+	apart.stop(t)
 	if *screenshots != "" { // 32 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
 			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
@@ -177,6 +180,17 @@ func run(t *testing.T, cfg server.Config) running {
 			t.Errorf("the server's end: %v", err)
 		}
 	}}
+}
+
+// startApart starts a server that is managed at an address of its own.
+func startApart(t *testing.T) running {
+	t.Helper()
+	cfg := server.Config{}
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Management.Address = "127.0.0.1:0", server.Off, "error", "127.0.0.1:0"
+	if err := cfg.AddModels("motion=motion"); err != nil {
+		t.Fatal(err)
+	}
+	return run(t, cfg)
 }
 
 // guarded is a server whose clients need keys, and keys by their names.

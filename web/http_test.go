@@ -140,7 +140,7 @@ func TestNoClip(t *testing.T) {
 	if r, body := get("/console/clip.mp4"); r.StatusCode != http.StatusNotFound || !strings.Contains(body, "not_found") {
 		t.Errorf("the clip: %s %s", r.Status, body)
 	}
-	if _, body := get("/console/console.json"); body != `{"clip":false,"login":false,"passwords":false}` {
+	if _, body := get("/console/console.json"); body != `{"clip":false,"login":false,"passwords":false,"manage":true}` {
 		t.Errorf("what there is: %s", body)
 	}
 }

@@ -9,6 +9,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -33,6 +34,9 @@ type Options struct {
 	Login bool   // clients need credentials: the console asks for a key, and sends it to /login
 	// Passwords says that users log in with a name and a password, which the console sends to /session_login.
 	Passwords bool
+	// Managed reports whether the address that a request came to has the routes that change the server: where it has not, the console shows nothing
+	// that needs them. nil = all have them.
+	Managed func(*fiber.Ctx) bool
 }
 
 // contentPolicy allows the page to load only its own files.
@@ -67,7 +71,7 @@ func newAsset(name string, data []byte) asset {
 
 // Mount registers the routes of the pages: /console/ and /docs/ with their files, and a
 // redirect from /. /console/console.json tells the page what the server offers:
-// {"clip":true,"login":false,"passwords":false}. Other paths get the listener's own 404.
+// {"clip":true,"login":false,"passwords":false,"manage":true}. Other paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
 	assets, docs := map[string]asset{}, map[string]asset{}
 	err := fs.WalkDir(dist, "dist", func(name string, d fs.DirEntry, err error) error {
@@ -89,21 +93,33 @@ func Mount(h *httpd.Server, o Options) {
 	if o.Clip != nil {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
 	}
-	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t,"login":%t,"passwords":%t}`, o.Clip != nil, o.Login, o.Passwords))
+	offers := func(manage bool) asset {
+		return newAsset("console.json", fmt.Appendf(nil, `{"clip":%t,"login":%t,"passwords":%t,"manage":%t}`, o.Clip != nil, o.Login, o.Passwords, manage))
+	}
+	assets["console.json"] = offers(true)
+	unmanaged := offers(false)
 	h.App.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/console/", fiber.StatusFound) })
-	serve(h.App, "/console", assets, contentPolicy)
-	serve(h.App, "/docs", docs, docsPolicy)
+	serve(h.App, "/console", contentPolicy, func(c *fiber.Ctx, name string) (asset, bool) {
+		if name == "console.json" && o.Managed != nil && !o.Managed(c) {
+			return unmanaged, true
+		}
+		a, ok := assets[name]
+		return a, ok
+	})
+	serve(h.App, "/docs", docsPolicy, func(_ *fiber.Ctx, name string) (asset, bool) {
+		a, ok := docs[name]
+		return a, ok
+	})
 }
 
 // serve registers the routes of a page and its files.
-func serve(app *fiber.App, at string, assets map[string]asset, policy string) {
-	assets[""] = assets["index.html"]
+func serve(app *fiber.App, at, policy string, file func(c *fiber.Ctx, name string) (asset, bool)) {
 	handle := func(c *fiber.Ctx) error {
 		name := c.Params("*")
 		if name == "" && !strings.HasSuffix(c.Path(), "/") {
 			return c.Redirect(at+"/", fiber.StatusFound)
 		}
-		a, ok := assets[name]
+		a, ok := file(c, cmp.Or(name, "index.html"))
 		if !ok {
 			return c.Next() // the listener's own 404
 		}

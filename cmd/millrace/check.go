@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"millrace/client"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
+	"millrace/internal/accept"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/server"
@@ -189,8 +191,14 @@ func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	return found
 }
 
-// checkAddr returns an error if this machine does not have the address.
+// checkAddr returns an error if this machine does not have the address, or not the folder of a unix socket.
 func checkAddr(ctx context.Context, addr string) error {
+	if path, local := accept.SocketPath(addr); local {
+		if at, err := os.Stat(filepath.Dir(path)); err != nil || !at.IsDir() {
+			return fmt.Errorf("the folder of %s is not there: make it, or choose another path", path)
+		}
+		return nil
+	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {
 		return err
@@ -216,11 +224,14 @@ func checkAddr(ctx context.Context, addr string) error {
 
 // listens reports whether a program listens at the address.
 func listens(ctx context.Context, addr string) bool {
-	if _, port, _ := net.SplitHostPort(addr); port == "0" {
+	network := "tcp"
+	if path, local := accept.SocketPath(addr); local {
+		network, addr = "unix", path
+	} else if _, port, _ := net.SplitHostPort(addr); port == "0" {
 		return false
 	}
 	d := net.Dialer{Timeout: time.Second}
-	c, err := d.DialContext(ctx, "tcp", addr)
+	c, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return false
 	}

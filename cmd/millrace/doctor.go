@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/internal/accept"
 	"millrace/server"
 	"millrace/stream/coded"
 	"millrace/workers/onnx"
@@ -199,6 +201,10 @@ func (d *doctor) onnx() symptom {
 func (d *doctor) ports(ctx context.Context) (found []symptom) {
 	for _, l := range server.Listeners(d.cfg) {
 		what := "port of " + l.Name
+		if _, local := accept.SocketPath(l.Addr); local {
+			found = append(found, socketSymptom(ctx, "socket of "+l.Name, l))
+			continue
+		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Addr)
 		if err == nil {
 			_ = ln.Close()
@@ -216,6 +222,22 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		}
 	}
 	return found
+}
+
+// socketSymptom looks at a unix socket of the configuration, which is not listened at, since that would replace its file.
+func socketSymptom(ctx context.Context, what string, l server.Listener) symptom {
+	flag := "--" + strings.ReplaceAll(l.Setting, ".", "-")
+	if err := checkAddr(ctx, l.Addr); err != nil {
+		return symptom{what, fails, err.Error(), "make the folder, or choose another path: " + flag}
+	}
+	if listens(ctx, l.Addr) {
+		return passed(what, "%s is in use by a server", l.Addr)
+	}
+	path, _ := accept.SocketPath(l.Addr)
+	if at, err := os.Lstat(path); err == nil && at.Mode().Type() != fs.ModeSocket {
+		return symptom{what, fails, path + " is not a unix socket", "remove it, or choose another path: " + flag}
+	}
+	return passed(what, "%s is free", l.Addr)
 }
 
 // isNamed reports whether a server of that name answers at an address.

@@ -20,6 +20,7 @@ import (
 
 	"millrace/client"
 	"millrace/config"
+	"millrace/internal/accept"
 	"millrace/internal/secret"
 	"millrace/server"
 	"millrace/stream/coded"
@@ -47,13 +48,17 @@ func remoteFlags(c *cobra.Command) *remote {
 	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
 		def = a
 	}
-	if os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" || os.Getenv("MILLRACE_TLS_ACME_DOMAINS") != "" {
+	if a := os.Getenv("MILLRACE_MANAGEMENT_ADDRESS"); a != "" && a != "off" { // where everything is
+		def = a
+	}
+	encrypted := os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" || os.Getenv("MILLRACE_TLS_ACME_DOMAINS") != ""
+	if _, local := accept.SocketPath(def); encrypted && !local {
 		def = "https://" + def
 	}
 	def = cmp.Or(os.Getenv(config.EnvAddr), def)
 	r := &remote{envToken: os.Getenv(config.EnvToken)}
 	f := c.Flags()
-	f.StringVar(&r.addr, "addr", def, "address of the server ("+config.EnvAddr+")")
+	f.StringVar(&r.addr, "addr", def, "address of the server, or unix:/PATH for a unix socket ("+config.EnvAddr+")")
 	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of this user's server with --tls-self-signed)")
 	f.StringVar(&r.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate, as the server prints it: trust only that one")
 	f.StringVar(&r.cert, "cert", "", "a PEM file with a client certificate, for a server with --tls-client-ca")
@@ -220,8 +225,12 @@ func nextStep(err error) string {
 		return "the server speaks TLS: give --addr https://HOST:PORT"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "if the server speaks TLS, give --addr https://HOST:PORT"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT) && coded.CodeOf(err) == coded.Unavailable:
 		return "start a server with millrace serve, or give its --addr"
+	case errors.Is(err, syscall.EACCES) && coded.CodeOf(err) == coded.Unavailable:
+		return "use the user of the server, or one of its group with --management-socket group"
+	case coded.CodeOf(err) == coded.NotFound && strings.HasPrefix(err.Error(), "there is nothing at "):
+		return "if the server has management.address, give that with --addr"
 	}
 	return ""
 }

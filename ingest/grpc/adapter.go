@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"sync"
@@ -39,6 +40,9 @@ import (
 type Options struct {
 	ingest.Limits               // of clients
 	Addr          string        // host:port; port 0 means a free one
+	Management    string        // a second address, which may be unix:PATH, at which calls that need role.Manage are answered; "" = there is none
+	SocketMode    fs.FileMode   // of the file of that unix socket
+	Apart         bool          // those calls are answered nowhere else
 	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
@@ -78,6 +82,7 @@ type Called struct {
 type Adapter struct {
 	opts     Options
 	ln       net.Listener
+	apart    net.Listener // at Options.Management; nil = there is none
 	contexts frames.Contexts
 	noModel  stream.FrameCounts
 	routines *routines.Group
@@ -121,15 +126,28 @@ func (a *Adapter) Listen() (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// Close closes the listener when Serve will not be called.
+// ListenManagement binds Options.Management and returns it. Connections wait until Serve.
+func (a *Adapter) ListenManagement() (net.Addr, error) {
+	ln, err := a.opts.Limit.ListenAt("management_grpc", a.opts.Management, a.opts.SocketMode)
+	if err != nil {
+		return nil, err
+	}
+	a.apart = ln
+	return ln.Addr(), nil
+}
+
+// Close closes the listeners when Serve will not be called.
 func (a *Adapter) Close() error {
-	if a.ln == nil {
-		return nil
+	var errs []error
+	for _, ln := range []net.Listener{a.ln, a.apart} {
+		if ln == nil {
+			continue
+		}
+		if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
-	if err := a.ln.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Name implements ingest.Interface.
@@ -168,11 +186,11 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	secure := insecure.NewCredentials()
 	if a.opts.TLS != nil {
-		secure = credentials.NewTLS(a.opts.TLS)
+		secure = encrypted{credentials.NewTLS(a.opts.TLS)}
 	}
 	svc := &service{
 		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
+		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
@@ -204,46 +222,82 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	if err := checkRoles(s); err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	ln := &listener{Listener: a.ln, handshakes: map[*conn]struct{}{}}
-	go func() { served <- s.Serve(ln) }()
+	listeners := []*listener{newListener(a.ln, false)}
+	if a.apart != nil {
+		listeners = append(listeners, newListener(a.apart, true))
+	}
+	served := make(chan error, len(listeners))
+	for _, ln := range listeners {
+		go func() { served <- s.Serve(ln) }() // ends with GracefulStop
+	}
 	close(a.serving)
-	var err error
+	var errs []error
 	select {
-	case err = <-served:
-		served <- nil
+	case err := <-served:
+		errs = append(errs, err)
 	case <-ctx.Done():
 	}
 	h.end()
 	svc.closing.Store(true)
 	close(svc.ended)
-	ln.endHandshakes() // which GracefulStop and Stop wait for
+	for _, ln := range listeners {
+		ln.endHandshakes() // which GracefulStop and Stop wait for
+	}
 	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
 	defer limit.Stop()
 	s.GracefulStop()
 	a.routines.Stop()
 	a.routines.Wait()
 	svc.oneShot.Close()
-	return errors.Join(err, <-served)
+	for len(errs) < len(listeners) {
+		err := <-served
+		if errors.Is(err, grpc.ErrServerStopped) { // ctx has ended before it began
+			err = nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
-// listener has its connections known to spoke.
+// encrypted are the credentials of a server with TLS, but for unix sockets, which no other machine can read.
+type encrypted struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (e encrypted) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c, ok := c.(*conn); ok && c.remote.Network() == "unix" {
+		return insecure.NewCredentials().ServerHandshake(c)
+	}
+	return e.TransportCredentials.ServerHandshake(c)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (e encrypted) Clone() credentials.TransportCredentials {
+	return encrypted{e.TransportCredentials.Clone()}
+}
+
+// listener has its connections known to calls.
 type listener struct {
 	net.Listener
+	management bool // it is at Options.Management
 
 	mu         sync.Mutex
 	handshakes map[*conn]struct{} // connections whose handshake has not ended; nil = no handshake begins any more
+}
+
+func newListener(ln net.Listener, management bool) *listener {
+	return &listener{Listener: ln, management: management, handshakes: map[*conn]struct{}{}}
 }
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		remote, ok := remoteOf(c)
-		if !ok {
-			return c, err
+		if err != nil {
+			return nil, err
 		}
-		accepted := &conn{Conn: c, remote: clientAddr{remote, c}, listener: l}
+		accepted := &conn{Conn: c, remote: clientAddr{c.RemoteAddr(), c, l.management}, listener: l}
 		l.mu.Lock()
 		ended := l.handshakes == nil
 		if !ended {
@@ -251,7 +305,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		l.mu.Unlock()
 		if !ended {
-			return accepted, err
+			return accepted, nil
 		}
 		_ = c.Close()
 	}
@@ -273,14 +327,6 @@ func (l *listener) shaken(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.handshakes, c)
-}
-
-func remoteOf(c net.Conn) (*net.TCPAddr, bool) {
-	if c == nil {
-		return nil, false
-	}
-	remote, ok := c.RemoteAddr().(*net.TCPAddr)
-	return remote, ok
 }
 
 // conn is a connection whose address, which is all that gRPC tells of it, names it.
@@ -309,8 +355,9 @@ func (c *conn) RemoteAddr() net.Addr { return &c.remote }
 
 // clientAddr is the address of a client, with its connection.
 type clientAddr struct {
-	*net.TCPAddr
-	of net.Conn
+	net.Addr
+	of         net.Conn
+	management bool // it came to Options.Management
 }
 
 // spoke marks the connection of a call as one that has sent a request.

@@ -165,7 +165,7 @@ func local(ctx context.Context) bool {
 		return false
 	}
 	if a, ok := p.Addr.(*clientAddr); ok {
-		return shm.Local(a.TCPAddr)
+		return shm.Local(a.Addr)
 	}
 	return shm.Local(p.Addr)
 }

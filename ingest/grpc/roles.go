@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -68,10 +69,11 @@ func checkRoles(s *grpc.Server) error {
 // of an unknown method is authenticated, too, so that clients without credentials learn nothing.
 func (s *service) authenticated(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
 	needed, known := Roles[method]
+	elsewhere := needed == role.Manage && s.isElsewhere(ctx)
 	switch {
 	case needed == role.Open:
 		return ctx, nil
-	case !known:
+	case !known, elsewhere:
 		needed = role.Infer
 	}
 	var p *ingest.Principal
@@ -91,7 +93,24 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 		}
 		return nil, statusError(err)
 	}
+	if elsewhere {
+		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s for service %s", name, service) // as gRPC answers unknown methods
+	}
 	return ctx, nil
+}
+
+// isElsewhere reports whether calls that need role.Manage are not answered on the connection of a call.
+func (s *service) isElsewhere(ctx context.Context) bool {
+	if !s.apart {
+		return false
+	}
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return true
+	}
+	a, ok := p.Addr.(*clientAddr)
+	return !ok || !a.management
 }
 
 // account returns the account of the client of a call, or nil.
@@ -157,6 +176,9 @@ func (s *service) audited(ctx context.Context, of *ingest.Principal, method, tar
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
+		if a, ok := from.(*clientAddr); ok {
+			from = a.Addr // which says whether it is that of a proxy
+		}
 	}
 	if st, ok := status.FromError(err); ok && err != nil { // what the method has returned
 		is := stream.Unavailable
@@ -180,8 +202,11 @@ func certificates(ctx context.Context) []*x509.Certificate {
 	return info.State.PeerCertificates
 }
 
-// mayManage returns an error if the principal of a call has not role.Manage.
+// mayManage returns an error if the principal of a call has not role.Manage, or the call did not come to where that is used.
 func (s *service) mayManage(ctx context.Context) error {
+	if s.isElsewhere(ctx) {
+		return stream.Errorf(stream.Unsupported, "settings", "cannot be changed at this address")
+	}
 	if s.auth == nil {
 		return nil
 	}

@@ -36,6 +36,7 @@ type service struct {
 	accounts   func(*ingest.Principal, net.Conn, string) *ingest.Account // Options.Account
 	auth       func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error)
 	judged     func(error)
+	apart      bool // Options.Apart
 	lasting    *ingest.Lasting
 	audit      func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)
 	log        *slog.Logger

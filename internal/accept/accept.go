@@ -1,5 +1,5 @@
-// Package accept listens at addresses and accepts connections for all protocols. It owns
-// the bounds of open connections, of all listeners of a server together and of each client
+// Package accept listens at addresses, and at unix sockets, and accepts connections for all protocols. It owns
+// the files of the sockets, and the bounds of open connections, of all listeners of a server together and of each client
 // address. At a bound, and when the process has no free file descriptor, it closes the oldest
 // silent connection for the new one. It must not know the protocol of a connection: who serves
 // one calls Spoke when its client has sent a complete request.
@@ -40,7 +40,7 @@ type Limit struct {
 	listening int                     // of them, how many are not closed
 	open      int                     // connections
 	addresses map[netip.Addr]*address // those with the bound PerAddress and open connections
-	silent    list.List               // of *conn, the oldest first: no complete request yet
+	silent    list.List               // of *counted, the oldest first: no complete request yet
 	reserve   *os.File                // a descriptor that is closed to accept a connection when there is no other
 }
 
@@ -102,6 +102,11 @@ func (l *Limit) Listen(name, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, explain(addr, err)
 	}
+	return l.bound(name, inner), nil
+}
+
+// bound returns the listener that accepts from inner within the limit.
+func (l *Limit) bound(name string, inner net.Listener) net.Listener {
 	ln := &listener{Listener: inner, name: name, limit: l, closed: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +114,7 @@ func (l *Limit) Listen(name, addr string) (net.Listener, error) {
 	if l.listening++; l.listening == 1 {
 		l.openReserve()
 	}
-	return ln, nil
+	return ln
 }
 
 // explain returns the error of an address that cannot be listened at, with what to do.
@@ -164,31 +169,38 @@ func (l *listener) Accept() (net.Conn, error) {
 			continue
 		}
 		wait.Reset()
-		if c := l.admit(c.(*net.TCPConn)); c != nil {
+		if c := l.admit(c); c != nil {
 			return c, nil
 		}
 	}
 }
 
+// socket is what net.TCPConn and net.UnixConn have in common.
+type socket interface {
+	net.Conn
+	CloseRead() error
+	CloseWrite() error
+}
+
 // admit returns the connection to be served, nil when it was closed because of a bound.
-func (l *listener) admit(c *net.TCPConn) *conn {
+func (l *listener) admit(c net.Conn) net.Conn {
 	m, now := l.limit, time.Now()
 	m.mu.Lock()
 	a := m.addressOf(c.RemoteAddr())
-	var of *uint64
+	var refused *uint64
 	var why string
 	var bound int
 	switch {
 	case a != nil && a.open >= m.PerAddress && !m.shed(&a.silent, now):
-		of, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", m.PerAddress
+		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", m.PerAddress
 	case m.Max > 0 && m.open >= m.Max && !m.shed(&m.silent, now):
-		of, why, bound = &l.stats.Refused, "a connection was refused: limits.max_connections are open", m.Max
+		refused, why, bound = &l.stats.Refused, "a connection was refused: limits.max_connections are open", m.Max
 	// The descriptor was that of the reserve: another connection gives its own.
 	case m.reserve == nil && !m.openReserve() && !m.shed(&m.silent, now):
-		of, why = &l.stats.RefusedNoFile, "a connection was refused: the process has no free file descriptor (ulimit -n)"
+		refused, why = &l.stats.RefusedNoFile, "a connection was refused: the process has no free file descriptor (ulimit -n)"
 	}
-	if of != nil {
-		*of++
+	if refused != nil {
+		*refused++
 		_ = c.Close()
 		if m.reserve == nil {
 			m.openReserve()
@@ -198,17 +210,20 @@ func (l *listener) admit(c *net.TCPConn) *conn {
 		return nil
 	}
 	defer m.mu.Unlock()
-	out := &conn{TCPConn: c, listener: l, address: a, since: now}
+	kept := &counted{of: c.(socket), listener: l, address: a, since: now}
 	m.open++
 	l.stats.Open++
-	out.silent = m.silent.PushBack(out)
+	kept.silent = m.silent.PushBack(kept)
 	if a != nil {
 		if a.open++; a.open == 1 {
 			m.addresses[a.of] = a
 		}
-		out.ofAddress = a.silent.PushBack(out)
+		kept.ofAddress = a.silent.PushBack(kept)
 	}
-	return out
+	if c, ok := c.(*net.UnixConn); ok {
+		return &unixConn{c, kept}
+	}
+	return &conn{c.(*net.TCPConn), kept}
 }
 
 // Client returns the address by which a client is bounded, the zero address if it is one of
@@ -256,13 +271,13 @@ func (l *Limit) shed(of *list.List, now time.Time) bool {
 	if oldest == nil {
 		return false
 	}
-	c := oldest.Value.(*conn)
+	c := oldest.Value.(*counted)
 	if now.Sub(c.since) < silence {
 		return false
 	}
 	c.listener.stats.Shed++
 	c.leave()
-	_, _ = c.CloseRead(), c.CloseWrite()
+	_, _ = c.of.CloseRead(), c.of.CloseWrite()
 	return true
 }
 
@@ -336,9 +351,27 @@ func (l *listener) Close() (err error) {
 	return err
 }
 
-// conn is a connection that is counted until it is closed.
+// conn is a connection of TCP. Embedding the connection keeps its fast paths, such as one system call for several buffers.
 type conn struct {
 	*net.TCPConn
+	*counted
+}
+
+// unixConn is a connection of a unix socket.
+type unixConn struct {
+	*net.UnixConn
+	*counted
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error { return c.end() }
+
+// Close implements net.Conn.
+func (c *unixConn) Close() error { return c.end() }
+
+// counted is what is known of a connection, which is counted until it is closed.
+type counted struct {
+	of       socket
 	listener *listener
 	address  *address  // nil = it is not bound
 	memory   buf.Share // if address is nil
@@ -354,18 +387,25 @@ type conn struct {
 // Spoke marks a connection of this package, on which a complete request was received: it is not
 // closed for another one any more. Repeated calls cost little.
 func Spoke(c net.Conn) {
-	if c, ok := c.(*conn); ok && !c.spoke.Load() {
-		c.spoke.Store(true)
-		c.listener.limit.mu.Lock()
-		defer c.listener.limit.mu.Unlock()
-		c.unlist()
+	var of *counted
+	switch c := c.(type) {
+	case *conn:
+		of = c.counted
+	case *unixConn:
+		of = c.counted
+	}
+	if of != nil && !of.spoke.Load() {
+		of.spoke.Store(true)
+		of.listener.limit.mu.Lock()
+		defer of.listener.limit.mu.Unlock()
+		of.unlist()
 	}
 }
 
 // MemoryOf returns in what the memory of a client's messages counts: that of its address, or of its
 // connection if the address has no bounds; nil for a connection that is not of this package.
 func MemoryOf(c net.Conn) *buf.Share {
-	x := connOf(c)
+	x := countedOf(c)
 	switch {
 	case x == nil:
 		return nil
@@ -377,18 +417,20 @@ func MemoryOf(c net.Conn) *buf.Share {
 
 // ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of this package.
 func ValueOf(c net.Conn) *atomic.Value {
-	if x := connOf(c); x != nil {
+	if x := countedOf(c); x != nil {
 		return &x.value
 	}
 	return nil
 }
 
-// connOf returns the connection of this package that c is, or is made of.
-func connOf(c net.Conn) *conn {
+// countedOf returns what is known of the connection of this package that c is, or is made of.
+func countedOf(c net.Conn) *counted {
 	for {
 		switch x := c.(type) {
 		case *conn:
-			return x
+			return x.counted
+		case *unixConn:
+			return x.counted
 		case interface{ NetConn() net.Conn }: // below TLS, or what a protocol has for the connection
 			c = x.NetConn()
 		default:
@@ -398,7 +440,7 @@ func connOf(c net.Conn) *conn {
 }
 
 // unlist removes the connection from the lists of silent ones. It is called with mu.
-func (c *conn) unlist() {
+func (c *counted) unlist() {
 	if c.silent != nil {
 		c.listener.limit.silent.Remove(c.silent)
 		c.silent = nil
@@ -410,7 +452,7 @@ func (c *conn) unlist() {
 }
 
 // leave stops counting the connection. It is called with mu.
-func (c *conn) leave() {
+func (c *counted) leave() {
 	if c.gone {
 		return
 	}
@@ -426,9 +468,9 @@ func (c *conn) leave() {
 	}
 }
 
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	err := c.TCPConn.Close()
+// end closes the connection and stops counting it.
+func (c *counted) end() error {
+	err := c.of.Close()
 	m := c.listener.limit
 	m.mu.Lock()
 	defer m.mu.Unlock()

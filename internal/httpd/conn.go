@@ -18,6 +18,7 @@ import (
 type conn struct {
 	net.Conn
 	read, write deadline
+	management  bool // it came to Config.Management
 
 	mu      sync.Mutex
 	busy    bool        // a handler runs
@@ -142,7 +143,7 @@ func (c *conn) SetReadDeadline(t time.Time) error { return c.read.setTo(t) }
 // SetWriteDeadline implements net.Conn.
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.write.setTo(t) }
 
-// CloseRead is that of net.TCPConn.
+// CloseRead is that of net.TCPConn and net.UnixConn.
 func (c *conn) CloseRead() error {
 	if h, ok := c.Conn.(interface{ CloseRead() error }); ok {
 		return h.CloseRead()
@@ -150,7 +151,7 @@ func (c *conn) CloseRead() error {
 	return errors.ErrUnsupported
 }
 
-// CloseWrite is that of net.TCPConn.
+// CloseWrite is that of net.TCPConn and net.UnixConn.
 func (c *conn) CloseWrite() error {
 	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
@@ -106,5 +107,38 @@ func TestContextsOfManyConnections(t *testing.T) {
 		if err := <-ended; !errors.Is(err, httpd.ErrClientGone) {
 			t.Errorf("ended with %v", err)
 		}
+	}
+}
+
+// TestContextOfASocket: the context of a request that came by a unix socket ends when its client leaves.
+func TestContextOfASocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "millrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	began, ended := make(chan struct{}), make(chan error, 1)
+	serve(t, httpd.Config{Management: "unix:" + dir + "/s", SocketMode: 0o600}, func(s *httpd.Server) {
+		s.App.Get("/wait", func(c *fiber.Ctx) error {
+			ctx := s.Context(c, context.Background())
+			began <- struct{}{}
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return context.Cause(ctx)
+		})
+		if _, err := s.ListenManagement(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c, err := net.Dial("unix", dir+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(t, c)
+	p.send("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	<-began
+	_ = c.Close()
+	if err := <-ended; !errors.Is(err, httpd.ErrClientGone) {
+		t.Error(err)
 	}
 }

@@ -60,7 +60,11 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	if rules.preflight(c) {
 		return
 	}
-	s.inner(c)
+	if s.open != nil && !conn.isManagement() {
+		s.open(c)
+	} else {
+		s.inner(c)
+	}
 	joinWrites(c)
 }
 

@@ -13,7 +13,8 @@ import (
 // many as limits.max_connections.
 type listener struct {
 	net.Listener
-	limit time.Duration // for the first byte
+	limit      time.Duration // for the first byte
+	management bool          // it is at Config.Management
 
 	start sync.Once
 	ready chan net.Conn
@@ -66,6 +67,7 @@ func (l *listener) accept() {
 			return
 		}
 		c := newConn(inner)
+		c.management = l.management
 		l.add(c)
 		l.all.Go(func() {
 			if l.arrives(c) {

@@ -104,6 +104,11 @@ func (s *served) dial(t *testing.T) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newPeer(t, c)
+}
+
+// newPeer closes the connection at the end of the test.
+func newPeer(t *testing.T, c net.Conn) *peer {
 	t.Cleanup(func() { c.Close() })
 	// A guard against a test that hangs; nothing is measured by it.
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -25,6 +26,10 @@ type Config struct {
 	Hosts   []string // further names that the Host header may have; "*.x" allows all that end in .x, "*" all
 	Origins []string // further web origins whose pages may use the server; "*" allows all
 	MaxBody int      // bytes of a request's body; 0 = no bound
+
+	// Management is a second address, which may be unix:PATH, at which there are the routes that Reserve takes from all others; "" = there is none.
+	Management string
+	SocketMode fs.FileMode // of the file of that unix socket
 
 	TLS   *tls.Config   // nil = not encrypted
 	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
@@ -85,12 +90,15 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	App *fiber.App
 
-	cfg   Config
-	hsts  string // the header Strict-Transport-Security, "" = none
-	rules atomic.Pointer[rules]
-	bound string                  // the host of Config.Addr
-	inner fasthttp.RequestHandler // Fiber's handler
-	ln    net.Listener
+	cfg    Config
+	config fiber.Config
+	hsts   string // the header Strict-Transport-Security, "" = none
+	rules  atomic.Pointer[rules]
+	bound  string                  // the host of Config.Addr
+	inner  fasthttp.RequestHandler // Fiber's handler
+	open   fasthttp.RequestHandler // that for connections which are not of Config.Management; nil = inner
+	ln     net.Listener
+	apart  net.Listener // at Config.Management; nil = there is none
 
 	conns   sync.Map // of *conn: all that are open, for the shutdown
 	watcher watcher
@@ -120,7 +128,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.TLS != nil && cfg.HSTS > 0 {
 		s.hsts = fmt.Sprintf("max-age=%d", cfg.HSTS/time.Second)
 	}
-	s.App = fiber.New(fiber.Config{
+	s.config = fiber.Config{
 		AppName:                      "millrace",
 		DisableStartupMessage:        true,
 		StreamRequestBody:            true,
@@ -134,7 +142,8 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:                  cfg.IdleTimeout,
 		WriteTimeout:                 cfg.WriteTimeout,
 		ErrorHandler:                 s.answerError,
-	})
+	}
+	s.App = fiber.New(s.config)
 	fast := s.App.Server()
 	s.inner, fast.Handler = fast.Handler, s.handle
 	fast.KeepHijackedConns = true // the owner of a hijacked connection closes it
@@ -149,13 +158,27 @@ func (s *Server) Listen() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ln = s.wrap(ln)
+	s.ln = s.wrap(ln, false)
 	return ln.Addr(), nil
 }
 
-func (s *Server) wrap(ln net.Listener) net.Listener {
-	ln = newListener(ln, s.cfg.HeaderTimeout)
-	if s.cfg.TLS != nil {
+// ListenManagement listens at Config.Management and returns the address. Connections wait until Serve. They are encrypted as the others, but
+// for those of a unix socket, which no other machine can read.
+func (s *Server) ListenManagement() (net.Addr, error) {
+	ln, err := s.cfg.Limit.ListenAt("management", s.cfg.Management, s.cfg.SocketMode)
+	if err != nil {
+		return nil, err
+	}
+	s.apart = s.wrap(ln, true)
+	return ln.Addr(), nil
+}
+
+func (s *Server) wrap(ln net.Listener, management bool) net.Listener {
+	_, local := ln.Addr().(*net.UnixAddr)
+	accepted := newListener(ln, s.cfg.HeaderTimeout)
+	accepted.management = management
+	ln = accepted
+	if s.cfg.TLS != nil && !local {
 		t := s.cfg.TLS.Clone()
 		t.NextProtos = append([]string{"http/1.1"}, t.NextProtos...)
 		ln = tls.NewListener(ln, t)
@@ -169,31 +192,41 @@ func (s *Server) Also(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	wrapped := s.wrap(ln)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
+	if !s.serveAlso(s.wrap(ln, false)) {
 		_ = ln.Close()
 		return nil, coded.Errorf(coded.Draining, "", "the server is shutting down")
 	}
+	return ln.Addr(), nil
+}
+
+// serveAlso serves the routes at another listener until the shutdown. It returns false when that has begun.
+func (s *Server) serveAlso(ln net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
 	s.App.Handler() // builds the tree of the routes, which Serve may not have done yet
-	s.also = append(s.also, wrapped)
+	s.also = append(s.also, ln)
 	s.lingering.Add(1)
 	go func() { // ends with the listener, which the shutdown closes
 		defer s.lingering.Done()
-		if err := s.App.Server().Serve(wrapped); err != nil {
-			s.cfg.Log.Error("a listener has failed", "address", addr, "error", err)
+		if err := s.App.Server().Serve(ln); err != nil {
+			s.cfg.Log.Error("a listener has failed", "address", ln.Addr().String(), "error", err)
 		}
 	}()
-	return ln.Addr(), nil
+	return true
 }
 
 // Close stops listening, if Serve will not be called. After Serve it does nothing.
 func (s *Server) Close() error {
-	if s.ln == nil {
-		return nil
+	var errs []error
+	for _, ln := range []net.Listener{s.ln, s.apart} {
+		if ln != nil {
+			errs = append(errs, ln.Close())
+		}
 	}
-	return s.ln.Close()
+	return errors.Join(errs...)
 }
 
 // Drain makes the server close each connection after its next reply. It still answers
@@ -211,10 +244,14 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	defer s.watcher.close()
+	if s.apart != nil {
+		s.serveAlso(s.apart)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.App.Listener(s.ln) }()
 	select {
 	case err := <-served:
+		s.closeAlso()
 		return errors.Join(err, s.ln.Close())
 	case <-ctx.Done():
 	}
@@ -227,12 +264,7 @@ func (s *Server) Serve(ctx context.Context) error {
 }
 
 func (s *Server) shutdown(served <-chan error) error {
-	s.mu.Lock()
-	s.closing = true
-	for _, ln := range s.also {
-		_ = ln.Close()
-	}
-	s.mu.Unlock()
+	s.closeAlso()
 	_ = s.ln.Close()
 	<-served
 	grace := time.Now().Add(idleGrace)
@@ -258,6 +290,16 @@ func (s *Server) shutdown(served <-chan error) error {
 			return fmt.Errorf("%d connections were still busy %v after the shutdown began, and were closed: %w", left, s.cfg.DrainTimeout, err)
 		case <-tick.C:
 		}
+	}
+}
+
+// closeAlso begins the shutdown: it closes the listeners of serveAlso, and there are no more of them.
+func (s *Server) closeAlso() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+	for _, ln := range s.also {
+		_ = ln.Close()
 	}
 }
 

@@ -17,7 +17,7 @@
 //	min, max      bounds, in the notation of a file; above and below exclude the bound itself
 //	words         the allowed values, separated by spaces; a type may have a method Words() []string instead
 //	form          name: letters, digits, dots, dashes and underscores, as in a path;
-//	              address: HOST:PORT or off; route: a path such as /metrics
+//	              address: HOST:PORT or off; socket: that, or unix:/PATH; route: a path such as /metrics
 //	unit          bytes: written 64MiB; ms: a time.Duration written as a number of milliseconds
 //	request       "any" if a request may set it, or the largest value that a request may set
 //	              (request and unset of a section apply to its settings, too)

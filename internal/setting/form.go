@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"millrace/internal/accept"
 )
 
 // forms has the checks of the tag form.
-var forms = map[string]func(string) error{"name": checkName, "address": checkAddress, "route": checkRoute}
+var forms = map[string]func(string) error{"name": checkName, "address": checkAddress, "socket": checkSocket, "route": checkRoute}
 
 // checkName allows names that are safe in paths, labels and file names.
 func checkName(s string) error {
@@ -33,6 +35,17 @@ func checkAddress(s string) error {
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return fmt.Errorf("%.140q has no port between 0 and 65535", s)
+	}
+	return nil
+}
+
+// checkSocket is checkAddress, and allows unix sockets.
+func checkSocket(s string) error {
+	if path, is := accept.SocketPath(s); is {
+		return accept.CheckSocketPath(path)
+	}
+	if err := checkAddress(s); err != nil {
+		return fmt.Errorf("%w; or unix:/PATH for a unix socket", err)
 	}
 	return nil
 }

@@ -29,18 +29,28 @@ class Address(NamedTuple):
     host: str
     port: int
     prefix: str  # of all paths, without the slash at its end
+    socket: str = ""  # the path of its unix socket, in place of host and port; "" = it has none
 
     def __str__(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+        return f"unix:{self.socket}" if self.socket else f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
 
     @property
     def authority(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
+    @property
+    def named(self) -> str:
+        """The address as errors name it."""
+        return f"unix:{self.socket}" if self.socket else self.authority
+
 
 def address(text: str) -> Address:
-    """Reads "127.0.0.1:8000" or "https://host/prefix"."""
+    """Reads "127.0.0.1:8000", "https://host/prefix" or "unix:/path"."""
+    if isinstance(text, str) and text.startswith("unix:"):
+        if not text.startswith("unix:/"):
+            raise invalid("addr", f"{text!r} is not the address of a unix socket: want unix:/PATH")
+        return Address(False, "localhost", 80, "", text[len("unix:"):])
     try:
         url = urlsplit(text if "://" in text else "http://" + text)
         port = url.port

@@ -313,7 +313,7 @@ class Calls:
     def __init__(self, addr: str = "127.0.0.1:8000", *, ca: str | None = None, fingerprint: str | None = None,
                  ssl_context: ssl.SSLContext | None = None, token: str | None = None, headers: Mapping[str, str] | None = None,
                  timeout: float | None = 60.0) -> None:
-        """addr is "127.0.0.1:8000" or "https://host/prefix". Nothing is connected yet.
+        """addr is "127.0.0.1:8000", "https://host/prefix", or "unix:/path" for a unix socket. Nothing is connected yet.
 
         ca           a PEM file with the certificates to trust for https; default: the system's authorities
         fingerprint  the SHA-256 of the server's certificate, as the server prints it: only that one is trusted
@@ -339,10 +339,10 @@ class Calls:
         return [head(self._to, call.method, target(self._to, call.path, call.query), {**self._headers, **call.headers}, n), *(call.body or ())]
 
     def _unreachable(self, error: BaseException) -> MillraceError:
-        return MillraceError("unavailable", f"the server at {self._to.authority} cannot be reached: {error or type(error).__name__}")
+        return MillraceError("unavailable", f"the server at {self._to.named} cannot be reached: {error or type(error).__name__}")
 
     def _late(self, timeout: float | None) -> MillraceError:
-        return MillraceError("timeout", f"timeout: the server at {self._to.authority} has not answered within {timeout} s", field="timeout")
+        return MillraceError("timeout", f"timeout: the server at {self._to.named} has not answered within {timeout} s", field="timeout")
 
     def _do(self, call: Call) -> Any:
         raise NotImplementedError

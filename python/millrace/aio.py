@@ -59,11 +59,14 @@ class _Connection:
     @classmethod
     async def open(cls, client: Client) -> _Connection:
         to, context = client._to, client._trust.context
-        reader, writer = await asyncio.open_connection(
-            to.host, to.port, ssl=context, server_hostname=to.host if context else None, limit=_BUFFER)
+        if to.socket:
+            reader, writer = await asyncio.open_unix_connection(to.socket, limit=_BUFFER)
+        else:
+            reader, writer = await asyncio.open_connection(
+                to.host, to.port, ssl=context, server_hostname=to.host if context else None, limit=_BUFFER)
         try:
             raw = writer.get_extra_info("socket")
-            if raw is not None:
+            if raw is not None and not to.socket:
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
                 client._trust.check(writer.get_extra_info("ssl_object"))
@@ -316,7 +319,7 @@ class Session:
                 await connection.read(_http.read_body("GET", reply))
                 raise of_status(reply.status, reply.reason, reply.headers, bytes(reply.body))
             if _websocket.accepted(reply, key) != PROTOCOL:
-                raise MillraceError("unsupported", f"the server at {to.authority} does not speak {PROTOCOL}")
+                raise MillraceError("unsupported", f"the server at {to.named} does not speak {PROTOCOL}")
             self._reader = _websocket.Reader(_http.MAX_REPLY)
             return connection, await self._first(connection)
         except BaseException:

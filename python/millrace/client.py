@@ -49,6 +49,18 @@ def _left(deadline: float | None) -> float | None:
     return left
 
 
+def _local(path: str, deadline: float | None) -> socket.socket:
+    """Connects to a unix socket, in the time that is left."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_left(deadline))
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _connected(host: str, port: int, deadline: float | None) -> socket.socket:
     """Connects to the first address of a host that accepts, in the time that is left."""
     error: OSError | None = None
@@ -73,9 +85,10 @@ class _Connection:
 
     def __init__(self, client: Client, deadline: float | None) -> None:
         to = client._to
-        self.socket = _connected(to.host, to.port, deadline)
+        self.socket = _local(to.socket, deadline) if to.socket else _connected(to.host, to.port, deadline)
         try:
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not to.socket:
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = client._trust.context
             if context is not None:
                 self.limit(deadline)

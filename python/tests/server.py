@@ -46,7 +46,7 @@ class Server:
         for line in self.process.stdout:
             self.said.append(line)
             if "is ready" in line:
-                self.addr = line.split()[-1]
+                self.addr = next(word for word in line.split() if word.startswith("http"))
                 self.port = int(self.addr.rpartition(":")[2])
                 threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
                 return

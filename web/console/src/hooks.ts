@@ -1,6 +1,6 @@
 // What views share.
 
-import {describe} from './server';
+import {describe, offer} from './server';
 import {useCallback, useEffect, useState} from 'preact/hooks';
 
 /** Asks again every interval ms, and at once after refresh. */
@@ -45,4 +45,13 @@ export function useAction(after: () => void = () => {}): {busy: boolean; error: 
     }
   };
   return {busy, error, act};
+}
+
+/** Whether the server is managed at the address of the page; true until that is known. */
+export function useManaged(): boolean {
+  const [managed, setManaged] = useState(true);
+  useEffect(() => {
+    offer().then(o => setManaged(o.manage)).catch(() => {}); // the views say that there is no answer
+  }, []);
+  return managed;
 }

@@ -2,8 +2,8 @@
 
 import type {Histogram, ModelEntry, ModelMetadata, ModelStatus, Params, Tensor} from '@millrace/client';
 import {useState} from 'preact/hooks';
-import {useAction, usePolled} from './hooks';
-import {Bars, Figure, State, View, number} from './parts';
+import {useAction, useManaged, usePolled} from './hooks';
+import {Bars, Elsewhere, Figure, State, View, number} from './parts';
 import {server} from './server';
 import {quantile, since, useStatus, type Sample} from './status';
 
@@ -14,17 +14,18 @@ const STAGES = {queue: 'waiting', prepare: 'decoding, resizing', run: 'model', t
 
 export function Models() {
   const {value: index, failed, refresh} = usePolled(() => server.models(), INTERVAL);
-  const {samples, now} = useStatus();
+  const {samples, now} = useStatus(), managed = useManaged();
   return <View title="Models" id="models" alert={failed}>
     <h2>Models</h2>
+    {!managed && <Elsewhere what="loads models" />}
     {index?.length === 0 && <p class="soft">The server has no model. Start it with one, such as: millrace serve --model motion=motion</p>}
     <div class="cards">
-      {index?.map(e => <Card key={`${e.name} ${e.version ?? ''}`} of={e} status={now?.models.find(m => m.name === e.name && m.version === (e.version ?? ''))} samples={samples} refresh={refresh} />)}
+      {index?.map(e => <Card key={`${e.name} ${e.version ?? ''}`} of={e} status={now?.models.find(m => m.name === e.name && m.version === (e.version ?? ''))} samples={samples} managed={managed} refresh={refresh} />)}
     </div>
   </View>;
 }
 
-function Card({of: e, status, samples, refresh}: {of: ModelEntry; status?: ModelStatus; samples: Sample[]; refresh: () => void}) {
+function Card({of: e, status, samples, managed, refresh}: {of: ModelEntry; status?: ModelStatus; samples: Sample[]; managed: boolean; refresh: () => void}) {
   const {busy, error, act} = useAction(refresh);
   const [params, setParams] = useState('');
   const [said, setSaid] = useState('');
@@ -45,7 +46,7 @@ function Card({of: e, status, samples, refresh}: {of: ModelEntry; status?: Model
       <Figure name="frames waiting">{status.waiting}</Figure>
       <Figure name="batches">{status.batches}</Figure>
     </dl>}
-    <div class="row">
+    {managed && <div class="row">
       {ready ? <>
         <button type="button" disabled={busy} onClick={() => load({share: false})}>Add a worker</button>
         <button type="button" disabled={busy || (status?.workers ?? 1) <= 1} onClick={() => act(() => server.unload(e.name))}>Remove a worker</button>
@@ -53,10 +54,10 @@ function Card({of: e, status, samples, refresh}: {of: ModelEntry; status?: Model
           if (confirm(`Unload ${e.name}? Its streams end.`)) void act(() => unloadAll(e.name, status?.workers ?? 1));
         }}>Unload</button>
       </> : <button type="button" class="main" disabled={busy} onClick={() => load({})}>Load</button>}
-    </div>
+    </div>}
     {said && <p class="soft" role="status">{said}</p>}
     {error && <p class="message" role="alert">{error}</p>}
-    <details>
+    {managed && <details>
       <summary>Load with parameters</summary>
       <form onSubmit={ev => {
         ev.preventDefault();
@@ -75,7 +76,7 @@ function Card({of: e, status, samples, refresh}: {of: ModelEntry; status?: Model
         <textarea class="code" id={`params-${e.name}`} placeholder={'{"batching.max_size": 4, "swap": true}'} value={params} onInput={ev => setParams(ev.currentTarget.value)} />
         <button type="submit" disabled={busy}>Load</button>
       </form>
-    </details>
+    </details>}
     {ready && <Ready name={e.name} status={status} samples={samples} />}
   </article>;
 }

@@ -19,6 +19,11 @@ export function State({of}: {of: string}) {
   return <span class={`badge ${GOOD.has(of) ? 'good' : BAD.has(of) ? 'bad' : 'warn'}`}>{of}</span>;
 }
 
+/** Where the server is managed, if not at the address of the page. */
+export function Elsewhere({what}: {what: string}) {
+  return <p class="soft" data-elsewhere>The server {what} at its management address only: open the console there (management.address).</p>;
+}
+
 /** A number, or a dash where there is none. */
 export const number = (v: number | null | undefined, digits = 0) => v === null || v === undefined || !Number.isFinite(v) ? '–' : v.toFixed(digits);
 

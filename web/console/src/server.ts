@@ -58,9 +58,11 @@ interface Offer {
   login: boolean;
   /** Users log in with a name and a password. */
   passwords: boolean;
+  /** The address of the page is one at which the server is managed. */
+  manage: boolean;
 }
 
 let offered: Promise<Offer> | undefined;
 
-/** What the server offers: a clip to stream, and a login, which its clients need. */
+/** What the server offers: a clip to stream, and a login, which its clients need; and whether it is managed here. */
 export const offer = (): Promise<Offer> => offered ??= fetch('console.json').then(reply => reply.json());

@@ -2,15 +2,15 @@
 
 import type {ServerStream, ServerStreamChange, ServerStreamPolicy} from '@millrace/client';
 import {useRef, useState} from 'preact/hooks';
-import {useAction, usePolled} from './hooks';
-import {Figure, State, View, number} from './parts';
+import {useAction, useManaged, usePolled} from './hooks';
+import {Elsewhere, Figure, State, View, number} from './parts';
 import {server} from './server';
 
 const INTERVAL = 1000; // ms
 
 export function Streams() {
   const {value: streams, failed, refresh} = usePolled(() => server.streams(), INTERVAL);
-  const [adding, setAdding] = useState(false);
+  const [adding, setAdding] = useState(false), managed = useManaged();
   const before = useRef<{at: number; list: ServerStream[]}>(undefined), earlier = useRef<{at: number; list: ServerStream[]}>(undefined);
   if (streams && before.current?.list !== streams) {
     earlier.current = before.current;
@@ -23,20 +23,21 @@ export function Streams() {
   return <View title="Streams" id="streams" alert={failed}>
     <div class="row">
       <h2>Server streams</h2>
-      <button type="button" id="add" aria-expanded={adding} onClick={() => setAdding(!adding)}>Add a stream</button>
+      {managed && <button type="button" id="add" aria-expanded={adding} onClick={() => setAdding(!adding)}>Add a stream</button>}
     </div>
+    {!managed && <Elsewhere what="changes streams" />}
     {adding && <Add done={() => {
       setAdding(false);
       refresh();
     }} />}
     {streams?.length === 0 && <p class="soft">There is no server stream. A server stream is a camera or a video that the server reads itself.</p>}
     <div class="cards">
-      {streams?.map(s => <Card key={s.name} of={s} fps={fps(s)} refresh={refresh} />)}
+      {streams?.map(s => <Card key={s.name} of={s} fps={fps(s)} managed={managed} refresh={refresh} />)}
     </div>
   </View>;
 }
 
-function Card({of: s, fps, refresh}: {of: ServerStream; fps: number; refresh: () => void}) {
+function Card({of: s, fps, managed, refresh}: {of: ServerStream; fps: number; managed: boolean; refresh: () => void}) {
   const [shown, setShown] = useState(true), [changing, setChanging] = useState(false);
   const {busy, error, act} = useAction(refresh);
   const drops = Object.entries(s.drops ?? {});
@@ -57,12 +58,12 @@ function Card({of: s, fps, refresh}: {of: ServerStream; fps: number; refresh: ()
       <Figure name="errors">{s.errors}</Figure>
     </dl>
     <div class="row">
-      <button type="button" disabled={busy} onClick={() => act(() => server.changeStream(s.name, {paused: !s.paused}))}>{s.paused ? 'Resume' : 'Pause'}</button>
-      <button type="button" aria-expanded={changing} onClick={() => setChanging(!changing)}>Change</button>
+      {managed && <button type="button" disabled={busy} onClick={() => act(() => server.changeStream(s.name, {paused: !s.paused}))}>{s.paused ? 'Resume' : 'Pause'}</button>}
+      {managed && <button type="button" aria-expanded={changing} onClick={() => setChanging(!changing)}>Change</button>}
       <button type="button" aria-pressed={shown} onClick={() => setShown(!shown)}>Picture</button>
-      <button type="button" class="danger" disabled={busy} onClick={() => {
+      {managed && <button type="button" class="danger" disabled={busy} onClick={() => {
         if (confirm(`Remove the stream ${s.name}?`)) void act(() => server.removeStream(s.name));
-      }}>Remove</button>
+      }}>Remove</button>}
     </div>
     {error && <p class="message" role="alert">{error}</p>}
     {changing && <Change of={s} refresh={refresh} />}

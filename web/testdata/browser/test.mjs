@@ -490,6 +490,29 @@ const withoutCamera = {
     await c.close();
   },
 
+  // Where management is apart, the page has its buttons there only.
+  async apart(browser) {
+    for (const [base, managed] of [[given.apart.url, false], [given.apart.management, true]]) {
+      const c = await Console.open(browser, '', {base});
+      await c.page.click('nav a:has-text("Models")');
+      const model = c.page.locator('[data-model=motion]');
+      await model.getByText('Try it').waitFor();
+      if (managed) {
+        await model.getByRole('button', {name: 'Add a worker'}).click();
+        await c.page.waitForSelector('[data-model=motion] button:has-text("Remove a worker"):not([disabled])');
+      } else {
+        await c.page.waitForSelector('#models [data-elsewhere]');
+        assert.deepEqual(await model.getByRole('button', {name: /worker|load/i}).allTextContents(), []);
+        assert.equal(await model.getByText('Load with parameters').count(), 0);
+      }
+      await c.page.click('nav a:has-text("Streams")');
+      await c.page.waitForSelector(managed ? '#add' : '#streams [data-elsewhere]');
+      assert.equal(await c.page.locator('#add').count(), managed ? 1 : 0);
+      assert.equal(await c.page.locator('[data-elsewhere]:visible').count(), managed ? 0 : 1);
+      await c.close();
+    }
+  },
+
   async denied(browser) {
     return told(browser, /permission.*Allow/s);
   },
