@@ -165,19 +165,6 @@ func has(words ...string) func([]string) bool {
 	}
 }
 
-// fits checks that a view has at most height lines of at most width characters.
-func fits(t *testing.T, lines []string, width, height int) {
-	t.Helper()
-	if len(lines) > height {
-		t.Errorf("%d lines in a terminal of %d:\n%s", len(lines), height, strings.Join(lines, "\n"))
-	}
-	for _, l := range lines {
-		if n := len([]rune(l)); n > width {
-			t.Errorf("%d characters in a terminal of %d: %q", n, width, l)
-		}
-	}
-}
-
 // TestTopInATerminal runs top in a terminal of 80x24, sends frames, makes the terminal
 // smaller, ends the server and quits.
 func TestTopInATerminal(t *testing.T) {

@@ -79,3 +79,16 @@ func TestNumbersOfTop(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// fits checks that a view has at most height lines of at most width characters.
+func fits(t *testing.T, lines []string, width, height int) {
+	t.Helper()
+	if len(lines) > height {
+		t.Errorf("%d lines in a terminal of %d:\n%s", len(lines), height, strings.Join(lines, "\n"))
+	}
+	for _, l := range lines {
+		if n := len([]rune(l)); n > width {
+			t.Errorf("%d characters in a terminal of %d: %q", n, width, l)
+		}
+	}
+}
