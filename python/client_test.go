@@ -8,22 +8,22 @@ import (
 	"millrace/internal/testbuild"
 )
 
-// needsServer says which modules of tests need a server.
-func needsServer(name string) bool {
-	return name == "test_client" || name == "test_aio" || name == "test_token" || name == "test_docs"
-}
+// needServer are the modules of tests that need a server, beside those of the pages' examples.
+var needServer = []string{"tests.test_client", "tests.test_aio", "tests.test_token", "tests.test_socket"}
+
+// examples is the module that runs the pages' examples against a server.
+const examples = "tests.test_docs"
 
 // TestClient runs the tests of the client in Python, and the pages' examples, against a real
 // server, with numpy and without. Without it, short, only those in which data become tensors.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	env := []string{"MILLRACE=" + build(t)}
-	all := []string{"tests.test_client", "tests.test_aio", "tests.test_token"}
-	fewer := append([]string{"tests.test_client_pure"}, all...)
+	fewer := append([]string{"tests.test_client_pure"}, needServer...)
 	if testing.Short() {
 		fewer = []string{"tests.test_client_pure", "tests.test_client.TestCalls", "tests.test_client.TestStreams"}
 	}
-	for without, names := range map[string][]string{"": append([]string{"tests.test_docs"}, all...), "numpy": fewer} {
+	for without, names := range map[string][]string{"": append([]string{examples}, needServer...), "numpy": fewer} {
 		t.Run("without "+without, func(t *testing.T) {
 			t.Parallel()
 			runTests(t, without, env, names...)

@@ -45,21 +45,24 @@ class Handler(logging.Handler):
 
 
 class Lines(io.TextIOBase):
-    """Standard output or error, line by line. Processes that the program forks write to the file beneath."""
+    """Standard output or error, line by line, each of one thread: print writes its arguments one by one. Processes that
+    the program forks write to the file beneath."""
 
     def __init__(self, beneath: Any, level: str):
-        self._beneath, self._level, self._rest, self._lock = beneath, level, "", threading.RLock()
+        self._beneath, self._level, self._lock = beneath, level, threading.RLock()
+        self._rests: dict[int, str] = {}  # by thread, what has no end of line yet
 
     def write(self, text: str) -> int:
         """Sends the lines of text that are complete."""
         if os.getpid() != _pid:
             return self._beneath.write(text)
         with self._lock:
-            lines = (self._rest + text).split("\n")
-            self._rest = lines.pop()
-            if len(self._rest) > MAX_LINE:
-                lines.append(self._rest)
-                self._rest = ""
+            lines = (self._rests.pop(threading.get_ident(), "") + text).split("\n")
+            rest = lines.pop()
+            if len(rest) > MAX_LINE:
+                lines.append(rest)
+            elif rest:
+                self._rests[threading.get_ident()] = rest
             for line in lines:
                 if line.strip():
                     try:
@@ -75,8 +78,9 @@ class Lines(io.TextIOBase):
     def end(self) -> None:
         """Sends what has no end of line."""
         with self._lock:
-            if self._rest:
-                self.write("\n")
+            rests, self._rests = self._rests, {}
+            for rest in rests.values():
+                self.write(rest + "\n")
 
     def reconfigure(self, **_: Any) -> None:
         """Does nothing: lines are text in UTF-8, sent when they are complete."""

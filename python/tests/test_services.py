@@ -373,6 +373,21 @@ class TestFrames(TestCase):
         self.assertEqual(sorted((m["message"], m.get("trace")) for m in child.logs),
                          sorted((f"{what} {n}", f"00-aa-b{n}-01") for what in ("executor", "thread") for n in range(3)))
 
+    def test_lines_of_threads(self) -> None:
+        """A line has what one thread has written, though another writes between its parts."""
+        child = self.start("""
+            import sys, threading
+            def infer() -> int:
+                sys.stdout.write("one ")
+                other = threading.Thread(target=print, args=("two",))
+                other.start()
+                other.join()
+                print("line")
+                return 1
+        """)
+        child.call("infer", {})
+        self.assertEqual([m["message"] for m in child.logs], ["two", "one line"])
+
     def test_basic_config(self) -> None:
         """logging.basicConfig sets level and format, and lines are logged once, with their level."""
         program = """
