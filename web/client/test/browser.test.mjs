@@ -89,9 +89,15 @@ async function blank() {
   return page;
 }
 
+/** Waits until the server decodes no video: the places of those of another page are free a moment after it has closed. */
+async function undecoding() {
+  while (!/^millrace_videos\{from="sent"\} 0$/m.test(await (await fetch(`${server.url}/metrics`)).text())) await new Promise(done => setTimeout(done, 20));
+}
+
 /** Runs a function in a new page. */
 async function inPage(f, ...args) {
   const page = await blank();
+  await undecoding();
   try {
     return await page.evaluate(f, [server.url, ...args]);
   } finally {
