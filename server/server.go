@@ -274,7 +274,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.audit.close()
 	s.sequences.Close()
 	if s.shared != nil {
-		s.shared.UnregisterAll()
+		s.shared.UnregisterOfAll("")
 	}
 	s.observe.close()
 	return err

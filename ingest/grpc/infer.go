@@ -6,12 +6,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/ingest/inference"
-	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 )
@@ -123,7 +121,9 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	if err != nil {
 		return nil, err
 	}
-	k.Share(s.shared, s.shared != nil && k.hasShared() && local(ctx))
+	if k.Shares() {
+		k.Share(s.shared, sharing(ctx))
+	}
 	trace := f.TraceContext
 	*f, err = k.Frame(m)
 	f.TraceContext = trace
@@ -140,34 +140,6 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 		}
 	}
 	return m, nil
-}
-
-// hasShared reports whether a tensor of the request has parameters, among which may be those
-// of shared memory.
-func (k *call) hasShared() bool {
-	for i := range k.Request.Inputs {
-		if len(k.Request.Inputs[i].Params) > 0 {
-			return true
-		}
-	}
-	for i := range k.Request.Outputs {
-		if len(k.Request.Outputs[i].Params) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// local reports whether the client is on the same machine.
-func local(ctx context.Context) bool {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return false
-	}
-	if a, ok := p.Addr.(*clientAddr); ok {
-		return shm.Local(a.Addr)
-	}
-	return shm.Local(p.Addr)
 }
 
 // headersKey is the key in a call's context of its trace headers.

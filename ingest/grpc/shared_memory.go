@@ -2,20 +2,47 @@ package grpc
 
 import (
 	"context"
+	"strings"
 
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 )
+
+// sharing returns who makes a call, as a client of shared memory.
+func sharing(ctx context.Context) (c shm.Client) {
+	if of := principal(ctx); of != nil {
+		c.Owner = of.Key
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		at := p.Addr
+		if a, ok := at.(*clientAddr); ok {
+			at = a.Addr
+		}
+		c.Local = shm.Local(at)
+	}
+	for _, name := range shm.ProxyHeaders {
+		if len(metadata.ValueFromIncomingContext(ctx, name)) > 0 {
+			c.Proxy = strings.ToLower(name)
+			break
+		}
+	}
+	return c
+}
 
 // SystemSharedMemoryStatus implements the service.
 func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
 	if s.shared == nil { // clients ask before they register
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
-	if err := s.shared.CheckClient(local(ctx)); err != nil {
+	of := sharing(ctx)
+	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
-	regions, err := s.shared.Status(in.Name)
+	regions, err := s.shared.Status(of.Owner, in.Name)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
@@ -28,10 +55,11 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 
 // SystemSharedMemoryRegister implements the service.
 func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
-	if err := s.shared.CheckClient(local(ctx)); err != nil {
+	of := sharing(ctx)
+	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
-	if err := s.shared.Register(in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
+	if err := s.shared.Register(of.Owner, in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.SystemSharedMemoryRegisterResponse{}, nil
@@ -39,13 +67,14 @@ func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencep
 
 // SystemSharedMemoryUnregister implements the service.
 func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
-	if err := s.shared.CheckClient(local(ctx)); err != nil {
+	of := sharing(ctx)
+	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
 	if in.Name == "" {
-		s.shared.UnregisterAll()
+		s.shared.UnregisterAll(of.Owner)
 	} else {
-		s.shared.Unregister(in.Name)
+		s.shared.Unregister(of.Owner, in.Name)
 	}
 	return &inferencepb.SystemSharedMemoryUnregisterResponse{}, nil
 }

@@ -28,7 +28,7 @@ type Call struct {
 	charged int64 // by Charge
 
 	shared  *shm.Registry
-	local   bool          // the client may use shared memory
+	sharing shm.Client    // whose request it is, for shared
 	places  []part        // of the outputs in shared memory; empty when none is
 	regions []*shm.Region // that the request uses, until releaseRegions
 }
@@ -52,7 +52,7 @@ func (c *Call) Reset() {
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
 	c.releaseRegions()
 	clear(c.places)
-	c.places, c.shared, c.local = c.places[:0], nil, false
+	c.places, c.shared, c.sharing = c.places[:0], nil, shm.Client{}
 	c.pool, c.share, c.Several, c.Sequence = nil, nil, false, ingest.Sequence{}
 }
 

@@ -98,8 +98,8 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory := shm.New(dir, 1)
-	defer memory.UnregisterAll()
-	if err := memory.Register("in", "in", 0, 4); err != nil {
+	defer memory.UnregisterAll("")
+	if err := memory.Register("", "in", "in", 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	at := oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: "in"}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
@@ -107,7 +107,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 		for local, want := range map[bool]stream.Code{true: "", false: stream.PermissionDenied} {
 			c := &Call{}
 			c.Use(buf.NewPool(0), nil)
-			c.Share(memory, local)
+			c.Share(memory, shm.Client{Local: local})
 			if of == "input" {
 				c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at}}
 			} else {
@@ -133,7 +133,7 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 	}
 	memory := shm.New(dir, 2)
 	for _, name := range []string{"in", "out"} {
-		if err := memory.Register(name, "memory", 0, 8); err != nil {
+		if err := memory.Register("", name, "memory", 0, 8); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,22 +143,22 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 	m := &stream.Model{Any: true}
 	c := &Call{}
 	c.Use(buf.NewPool(0), nil)
-	c.Share(memory, true)
+	c.Share(memory, shm.Client{Local: true})
 	c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at("in", 0)}}
 	c.Request.Outputs = []oip.RequestedOutput{{Name: "a", Params: at("out", 4)}}
 	f, err := c.Frame(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory.UnregisterAll()
-	if all, _ := memory.Status(""); len(all) != 2 {
+	memory.UnregisterAll("")
+	if all, _ := memory.Status("", ""); len(all) != 2 {
 		t.Errorf("during the request: %+v", all)
 	}
 	c.Result = &stream.Result{Model: m, Outputs: f.Inputs}
 	if err := c.Reply(); err != nil {
 		t.Error(err)
 	}
-	if all, _ := memory.Status(""); len(all) != 0 {
+	if all, _ := memory.Status("", ""); len(all) != 0 {
 		t.Errorf("after the reply: %+v", all)
 	}
 	if got, _ := os.ReadFile(path); string(got) != "12341234" {

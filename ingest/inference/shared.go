@@ -15,9 +15,30 @@ type part struct {
 	offset, size uint64
 }
 
+// Shares reports whether a tensor or output of the request is said to be in shared memory, so that Share
+// must be called before Frame.
+func (c *Call) Shares() bool {
+	for i := range c.Request.Inputs {
+		if sharesMemory(c.Request.Inputs[i].Params) {
+			return true
+		}
+	}
+	for i := range c.Request.Outputs {
+		if sharesMemory(c.Request.Outputs[i].Params) {
+			return true
+		}
+	}
+	return false
+}
+
+func sharesMemory(params oip.Params) bool {
+	_, found := params.Get(oip.SharedRegion)
+	return found
+}
+
 // Share sets the shared memory that the request's tensors may be in, nil when it is turned
-// off. local says that the client is on the same machine.
-func (c *Call) Share(memory *shm.Registry, local bool) { c.shared, c.local = memory, local }
+// off, and whose request it is.
+func (c *Call) Share(memory *shm.Registry, of shm.Client) { c.shared, c.sharing = memory, of }
 
 // sharedPart reads the parameters of a tensor or output, of the request's field at, that
 // may be in shared memory.
@@ -53,10 +74,10 @@ func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 	case !hasSize:
 		return p, sharedError(at, oip.SharedSize, "is missing")
 	}
-	if err := c.shared.CheckClient(c.local); err != nil {
+	if err := c.shared.CheckClient(c.sharing); err != nil {
 		return p, err
 	}
-	if p.region, err = c.shared.Part(name, p.offset, p.size); err == nil {
+	if p.region, err = c.shared.Part(c.sharing.Owner, name, p.offset, p.size); err == nil {
 		c.regions = append(c.regions, p.region)
 	}
 	return p, inParameters(err, at)

@@ -127,7 +127,6 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
 	k.Use(s.backend.Memory(), accept.MemoryOf(c.Context().Conn()))
-	k.Share(a.opts.SharedMemory, local(c))
 	context := f.TraceContext
 	f, err = frame(a, c, model)
 	f.TraceContext = context

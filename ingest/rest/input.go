@@ -62,6 +62,9 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if err != nil {
 		return f, err
 	}
+	if k.Shares() {
+		k.Share(a.opts.SharedMemory, sharing(c))
+	}
 	if f, err = k.Frame(m); err != nil || k.opt.Region == (stream.Region{}) {
 		return f, err
 	}

@@ -46,6 +46,9 @@ var inferQuery = []openapi.Param{
 	{Name: "outputs", Type: "string", Doc: "json, binary or none"},
 }
 
+// allQuery is the option of what is about the regions of shared memory.
+var allQuery = []openapi.Param{{Name: allOption, Type: "boolean", Doc: "true: those of all clients, for which the role manage is needed; otherwise one's own"}}
+
 const (
 	tagServer     = "server"
 	tagModels     = "models"
@@ -89,8 +92,8 @@ var Routes = []openapi.Route{
 	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/workers/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
 
-	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The registered regions", Answer: []shm.Status{}},
-	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget one region, or all"},
+	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The regions that the client has registered", Query: allQuery, Answer: []shm.Status{}},
+	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget one region of the client, or all", Query: allQuery},
 	{Method: "POST", Path: "/v2/systemsharedmemory/region/:region/register", Role: role.Manage, Tag: tagMemory, Summary: "Register a region of POSIX shared memory", Body: region{}},
 	{Method: "GET", Path: "/v2/cudasharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The regions of a GPU: there are none", Answer: []any{}},
 	{Method: "POST", Path: "/v2/cudasharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget regions of a GPU: there are none"},

@@ -8,6 +8,7 @@ import (
 
 	"millrace/ingest/rest/request"
 	"millrace/ingest/shm"
+	"millrace/internal/role"
 	"millrace/stream"
 )
 
@@ -31,25 +32,55 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 	})
 }
 
-// local reports whether the client is on the same machine.
-func local(c *fiber.Ctx) bool { return shm.Local(c.Context().RemoteAddr()) }
+// sharing returns who sends a request, as a client of shared memory.
+func sharing(c *fiber.Ctx) shm.Client {
+	of := shm.Client{Local: shm.Local(c.Context().RemoteAddr())}
+	if p := principal(c); p != nil {
+		of.Owner = p.Key
+	}
+	for _, name := range shm.ProxyHeaders {
+		if len(c.Request().Header.Peek(name)) > 0 {
+			of.Proxy = name
+			break
+		}
+	}
+	return of
+}
 
-// onRegions checks that the client may use shared memory. region "" is every region.
-func (a *Adapter) onRegions(do func(c *fiber.Ctx, region string) error) fiber.Handler {
+// onRegions checks that the client may use shared memory. region "" is every region; owner is nil where those of all
+// clients are meant, for which the client manages the server.
+func (a *Adapter) onRegions(do func(c *fiber.Ctx, owner *string, region string) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if a.opts.SharedMemory == nil && c.Method() == fiber.MethodGet {
 			return sendJSON(c, fiber.StatusOK, []byte("[]")) // clients ask before they register
 		}
-		if err := a.opts.SharedMemory.CheckClient(local(c)); err != nil {
+		of := sharing(c)
+		if err := a.opts.SharedMemory.CheckClient(of); err != nil {
 			return err
 		}
-		return do(c, strings.Clone(pathValue(c, "region")))
+		owner := &of.Owner
+		switch all := c.Query(allOption); all {
+		case "", "false":
+		case "true":
+			if err := principal(c).Allows(role.Manage); err != nil {
+				return err
+			}
+			owner = nil
+		default:
+			return stream.Errorf(stream.InvalidArgument, allOption, "%.32q is neither true nor false", all)
+		}
+		return do(c, owner, strings.Clone(pathValue(c, "region")))
 	}
 }
 
-func (a *Adapter) regionStatus(c *fiber.Ctx, region string) error {
-	regions, err := a.opts.SharedMemory.Status(region)
-	if err != nil {
+// allOption is the option of the query that means the regions of all clients.
+const allOption = "all"
+
+func (a *Adapter) regionStatus(c *fiber.Ctx, owner *string, region string) (err error) {
+	var regions []shm.Status
+	if owner == nil {
+		regions = a.opts.SharedMemory.StatusOfAll(region)
+	} else if regions, err = a.opts.SharedMemory.Status(*owner, region); err != nil {
 		return err
 	}
 	body, err := json.Marshal(regions)
@@ -59,16 +90,22 @@ func (a *Adapter) regionStatus(c *fiber.Ctx, region string) error {
 	return sendJSON(c, fiber.StatusOK, body)
 }
 
-func (a *Adapter) unregisterRegion(c *fiber.Ctx, region string) error {
-	if region == "" {
-		a.opts.SharedMemory.UnregisterAll()
-	} else {
-		a.opts.SharedMemory.Unregister(region)
+func (a *Adapter) unregisterRegion(c *fiber.Ctx, owner *string, region string) error {
+	switch {
+	case owner == nil:
+		a.opts.SharedMemory.UnregisterOfAll(region)
+	case region == "":
+		a.opts.SharedMemory.UnregisterAll(*owner)
+	default:
+		a.opts.SharedMemory.Unregister(*owner, region)
 	}
 	return nil
 }
 
-func (a *Adapter) registerRegion(c *fiber.Ctx, region string) error {
+func (a *Adapter) registerRegion(c *fiber.Ctx, owner *string, region string) error {
+	if owner == nil {
+		return stream.Errorf(stream.InvalidArgument, allOption, "a region is of the client that registers it: leave the option out")
+	}
 	body, err := readSmall(c)
 	if err != nil {
 		return err
@@ -77,10 +114,7 @@ func (a *Adapter) registerRegion(c *fiber.Ctx, region string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.opts.SharedMemory.Register(region, ask.Key, ask.Offset, ask.ByteSize); err != nil {
-		return err
-	}
-	return nil
+	return a.opts.SharedMemory.Register(*owner, region, ask.Key, ask.Offset, ask.ByteSize)
 }
 
 func (a *Adapter) noCUDAStatus(c *fiber.Ctx) error {

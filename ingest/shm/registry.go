@@ -1,10 +1,10 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -25,18 +25,23 @@ const Folder = "/dev/shm"
 // maxName is the most bytes of a region's name.
 const maxName = 256
 
-// Registry has the regions that clients have registered, by their names. It is safe for
-// concurrent use.
+// Registry has the regions that clients have registered. A region is of the owner that has
+// registered it: for others it is not there, and they may have one of the same name. An owner
+// is the identity of a client, "" that of all clients where they need no credentials. It is
+// safe for concurrent use.
 type Registry struct {
 	folder  string
 	max     int
 	mu      sync.RWMutex
-	regions map[string]*Region
+	regions map[id]*Region
 }
+
+// id names a region.
+type id struct{ owner, name string }
 
 // New returns a registry for at most max regions of the files in a folder.
 func New(folder string, max int) *Registry {
-	return &Registry{folder: folder, max: max, regions: make(map[string]*Region)}
+	return &Registry{folder: folder, max: max, regions: make(map[id]*Region)}
 }
 
 // Status describes a region, in the form of the protocol.
@@ -45,22 +50,25 @@ type Status struct {
 	Key      string `json:"key"`
 	Offset   uint64 `json:"offset"`
 	ByteSize uint64 `json:"byte_size"`
+	Owner    string `json:"owner,omitempty"` // in StatusOfAll only
 }
 
 // Region is a registered part of a shared memory. Its methods are safe for concurrent use.
 type Region struct {
 	Status
-	file *os.File
+	file   *os.File
+	memory fs.FileInfo // of file, to compare it with others
 	// Under Registry.mu:
 	users        int  // Parts without their Release
 	unregistered bool // it is closed with the last of them
 }
 
 // Register opens the shared memory with a key, which is its name for shm_open, and makes
-// size bytes of it from offset available by the region's name. Errors: InvalidArgument,
-// NotFound (no such shared memory), PermissionDenied, Conflict (the name is taken),
-// Overloaded (too many regions); each names its field.
-func (r *Registry) Register(name, key string, offset, size uint64) error {
+// size bytes of it from offset available to an owner by the region's name. Errors:
+// InvalidArgument, NotFound (no such shared memory), PermissionDenied, Conflict (the owner has
+// a region of the name, or another one has registered the memory), Overloaded (too many
+// regions); each names its field.
+func (r *Registry) Register(owner, name, key string, offset, size uint64) error {
 	if name == "" || len(name) > maxName {
 		return coded.Errorf(coded.InvalidArgument, "name", "has %d bytes: want 1 to %d", len(name), maxName)
 	}
@@ -76,7 +84,7 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old, taken := r.regions[name]; taken {
+	if old, taken := r.regions[id{owner, name}]; taken {
 		if old.unregistered {
 			return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager: it was unregistered, and requests that use it have not ended", name)
 		}
@@ -89,6 +97,11 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 	if err != nil {
 		return err
 	}
+	memory, err := r.claim(owner, key, file)
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
 	if length, err := fits(file, offset+size); err != nil {
 		_ = file.Close()
 		if err == errShort {
@@ -96,8 +109,22 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 		}
 		return err
 	}
-	r.regions[name] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size}, file: file}
+	r.regions[id{owner, name}] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: owner}, file: file, memory: memory}
 	return nil
+}
+
+// claim returns an error if another owner has registered a region of the memory that a file is, whatever
+// the key: an owner's data would be read and written by the others. mu is held.
+func (r *Registry) claim(owner, key string, file *os.File) (memory fs.FileInfo, err error) {
+	if memory, err = file.Stat(); err != nil {
+		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
+	}
+	for at, other := range r.regions {
+		if at.owner != owner && os.SameFile(other.memory, memory) {
+			return nil, coded.Errorf(coded.Conflict, "key", "the shared memory %q is registered by another client: use one of your own, or register it when that client has unregistered it", key)
+		}
+	}
+	return memory, nil
 }
 
 // open opens a file of the folder. It does not follow a symbolic link, which could lead out
@@ -134,25 +161,42 @@ func fits(file *os.File, end uint64) (length int64, err error) {
 	return st.Size(), err
 }
 
-// Unregister closes a region, with the end of the last request that uses it. A name that is
-// not registered is no error, so that clients can remove what is left of an earlier run.
-func (r *Registry) Unregister(name string) {
+// Unregister closes a region of an owner, with the end of the last request that uses it. A name
+// that is not registered is no error, so that clients can remove what is left of an earlier run.
+func (r *Registry) Unregister(owner, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if region := r.regions[name]; region != nil {
-		region.unregistered = true
-		r.closeUnused(region)
+	if region := r.regions[id{owner, name}]; region != nil {
+		r.unregister(region)
 	}
 }
 
-// UnregisterAll does so with all regions.
-func (r *Registry) UnregisterAll() {
+// UnregisterAll does so with all regions of an owner.
+func (r *Registry) UnregisterAll(owner string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, region := range r.regions {
-		region.unregistered = true
-		r.closeUnused(region)
+	for at, region := range r.regions {
+		if at.owner == owner {
+			r.unregister(region)
+		}
 	}
+}
+
+// UnregisterOfAll does so with the regions of all owners: those of a name, or with "" all.
+func (r *Registry) UnregisterOfAll(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, region := range r.regions {
+		if name == "" || at.name == name {
+			r.unregister(region)
+		}
+	}
+}
+
+// unregister is called with mu.
+func (r *Registry) unregister(region *Region) {
+	region.unregistered = true
+	r.closeUnused(region)
 }
 
 // Release ends the use of a region that Part has returned.
@@ -167,37 +211,54 @@ func (r *Registry) Release(region *Region) {
 func (r *Registry) closeUnused(region *Region) {
 	if region.unregistered && region.users == 0 {
 		_ = region.file.Close()
-		delete(r.regions, region.Name)
+		delete(r.regions, id{region.Owner, region.Name})
 	}
 }
 
-// Status returns the regions, sorted by name: all of them, or the one of a name.
-func (r *Registry) Status(name string) ([]Status, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	out := make([]Status, 0, len(r.regions))
-	for _, at := range slices.Sorted(maps.Keys(r.regions)) {
-		if name == "" || at == name {
-			out = append(out, r.regions[at].Status)
-		}
-	}
+// Status returns the regions of an owner, sorted by name: all of them, or with a name the one of
+// that. Error: NotFound.
+func (r *Registry) Status(owner, name string) ([]Status, error) {
+	out := r.status(func(at id) bool { return at.owner == owner && (name == "" || at.name == name) })
 	if name != "" && len(out) == 0 {
 		return nil, unknown(name)
 	}
+	for i := range out {
+		out[i].Owner = ""
+	}
 	return out, nil
+}
+
+// StatusOfAll returns the regions of all owners, sorted by name and owner: all, or with a name those of that.
+func (r *Registry) StatusOfAll(name string) []Status {
+	return r.status(func(at id) bool { return name == "" || at.name == name })
+}
+
+func (r *Registry) status(of func(id) bool) []Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Status, 0, len(r.regions))
+	for at, region := range r.regions {
+		if of(at) {
+			out = append(out, region.Status)
+		}
+	}
+	slices.SortFunc(out, func(a, b Status) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Owner, b.Owner))
+	})
+	return out
 }
 
 func unknown(name string) error {
 	return coded.Errorf(coded.NotFound, "shared_memory_region", "no shared memory is registered as %.64q", name)
 }
 
-// Part returns the region of a name of which a request uses size bytes from offset. The
+// Part returns the region of an owner of which a request uses size bytes from offset. The
 // request must call Release when it needs the region no more. Errors: NotFound,
 // InvalidArgument. Clients of Triton look for the first words of these.
-func (r *Registry) Part(name string, offset, size uint64) (*Region, error) {
+func (r *Registry) Part(owner, name string, offset, size uint64) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	region := r.regions[name]
+	region := r.regions[id{owner, name}]
 	switch {
 	case region == nil || region.unregistered:
 		return nil, unknown(name)
@@ -256,14 +317,27 @@ func Local(addr net.Addr) bool {
 	return false
 }
 
+// Client is who uses shared memory.
+type Client struct {
+	Owner string // whose regions are its own
+	Local bool   // its connection is from the same machine
+	Proxy string // the header of its request by which it came through a proxy; "" = none
+}
+
+// ProxyHeaders are what requests have that came through a proxy, whose client may be on another
+// machine although the proxy is on this one.
+var ProxyHeaders = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "Via"}
+
 // CheckClient returns the error for a client that may not use shared memory: r is nil when
 // the setting turns it off.
-func (r *Registry) CheckClient(local bool) error {
+func (r *Registry) CheckClient(c Client) error {
 	switch {
 	case r == nil:
 		return coded.Errorf(coded.Unsupported, "shared_memory", "Client shared memory is disabled by the server's configuration: send the tensors' data")
-	case !local:
+	case !c.Local:
 		return coded.Errorf(coded.PermissionDenied, "", "shared memory is for clients on the same machine, by a loopback address: send the tensors' data")
+	case c.Proxy != "":
+		return coded.Errorf(coded.PermissionDenied, "shared_memory", "is for clients on the same machine, and this request came through a proxy (it has the header %s): connect to the server itself, or send the tensors' data", c.Proxy)
 	}
 	return nil
 }

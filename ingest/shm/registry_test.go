@@ -28,7 +28,7 @@ func file(t *testing.T, folder, name string, content []byte) string {
 // newRegistry returns a registry that ends with the test.
 func newRegistry(t *testing.T, folder string, most int) *Registry {
 	r := New(folder, most)
-	t.Cleanup(r.UnregisterAll)
+	t.Cleanup(func() { r.UnregisterOfAll("") })
 	return r
 }
 
@@ -44,10 +44,10 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := file(t, dir, "in", []byte("0123456789"))
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("a", "/in", 2, 6); err != nil {
+	if err := r.Register("", "a", "/in", 2, 6); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part("a", 1, 5)
+	g, err := r.Part("", "a", 1, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +61,14 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	if now, _ := os.ReadFile(path); string(now) != "012345xy89" {
 		t.Errorf("the memory has %q", now)
 	}
-	all, err := r.Status("")
-	if err != nil || len(all) != 1 || all[0] != (Status{"a", "/in", 2, 6}) {
+	all, err := r.Status("", "")
+	if err != nil || len(all) != 1 || all[0] != (Status{Name: "a", Key: "/in", Offset: 2, ByteSize: 6}) {
 		t.Errorf("status: %+v, %v", all, err)
 	}
 	r.Release(g)
-	r.Unregister("a")
-	r.Unregister("a")
-	if _, err := r.Status("a"); coded.CodeOf(err) != coded.NotFound {
+	r.Unregister("", "a")
+	r.Unregister("", "a")
+	if _, err := r.Status("", "a"); coded.CodeOf(err) != coded.NotFound {
 		t.Errorf("after unregister: %v", err)
 	}
 }
@@ -79,26 +79,26 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 	file(t, dir, "in", []byte("0123456789"))
 	r := newRegistry(t, dir, 2)
 	var used [2]*Region
-	if err := r.Register("a", "in", 0, 10); err != nil {
+	if err := r.Register("", "a", "in", 0, 10); err != nil {
 		t.Fatal(err)
 	}
 	for i := range used {
 		var err error
-		if used[i], err = r.Part("a", 0, 10); err != nil {
+		if used[i], err = r.Part("", "a", 0, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.UnregisterAll()
-	_, err := r.Part("a", 0, 10) // otherwise it could stay for ever
+	r.UnregisterAll("")
+	_, err := r.Part("", "a", 0, 10) // otherwise it could stay for ever
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	for _, g := range used {
-		isError(t, r.Register("a", "in", 0, 10), coded.Conflict, "name")
+		isError(t, r.Register("", "a", "in", 0, 10), coded.Conflict, "name")
 		if got := make([]byte, 10); g.Read(got, 0) != nil || string(got) != "0123456789" {
 			t.Errorf("read %q", got)
 		}
 		r.Release(g)
 	}
-	if all, _ := r.Status(""); len(all) > 0 {
+	if all, _ := r.Status("", ""); len(all) > 0 {
 		t.Errorf("still there: %+v", all)
 	}
 	if n := descriptors(t, dir); n != 0 {
@@ -119,7 +119,7 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("taken", "in", 0, 100); err != nil {
+	if err := r.Register("", "taken", "in", 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -136,18 +136,78 @@ func TestRegisterRefuses(t *testing.T) {
 		{"a", "in", 100, 1, coded.InvalidArgument, "byte_size"}, {"a", "in", math.MaxUint64, 2, coded.InvalidArgument, "byte_size"}, {"a", "in", 1, math.MaxUint64, coded.InvalidArgument, "byte_size"},
 		{"a", "in", math.MaxInt64, 1, coded.InvalidArgument, "byte_size"},
 	} {
-		isError(t, r.Register(c.name, c.key, c.offset, c.size), c.code, c.field)
+		isError(t, r.Register("", c.name, c.key, c.offset, c.size), c.code, c.field)
 		if n := descriptors(t, filepath.Dir(dir)); n != 1 { // that of "taken"
 			t.Errorf("%q: %d descriptors are open", c.key, n)
 		}
 	}
-	if err := r.Register("b", "in", 0, 1); err != nil {
+	if err := r.Register("", "b", "in", 0, 1); err != nil {
 		t.Error(err)
 	}
-	isError(t, r.Register("c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
-	r.UnregisterAll()
-	if err := r.Register("c", "in", 0, 1); err != nil {
+	isError(t, r.Register("", "c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
+	r.UnregisterAll("")
+	if err := r.Register("", "c", "in", 0, 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOwners: a region is there for its owner only, who may have the name of another one, and its memory is not
+// registered by others meanwhile, by whatever key.
+func TestOwners(t *testing.T) {
+	dir := t.TempDir()
+	in := file(t, dir, "in", []byte("0123456789"))
+	file(t, dir, "other", []byte("abcdefghij"))
+	if err := os.Link(in, filepath.Join(dir, "same")); err != nil {
+		t.Fatal(err)
+	}
+	r := newRegistry(t, dir, 4)
+	for _, c := range []struct{ owner, name, key string }{{"a", "x", "in"}, {"b", "x", "other"}, {"a", "y", "same"}} {
+		if err := r.Register(c.owner, c.name, c.key, 0, 10); err != nil {
+			t.Fatal(c, err)
+		}
+	}
+	for _, key := range []string{"in", "/in", "same"} {
+		for _, owner := range []string{"b", "c", ""} {
+			isError(t, r.Register(owner, "z", key, 0, 10), coded.Conflict, "key")
+		}
+	}
+	if n := descriptors(t, dir); n != 3 {
+		t.Errorf("%d descriptors are open", n)
+	}
+	for owner, want := range map[string]string{"a": "0", "b": "a"} {
+		g, err := r.Part(owner, "x", 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 1)
+		if err := g.Read(got, 0); err != nil || string(got) != want {
+			t.Errorf("x of %s: %q, %v", owner, got, err)
+		}
+		r.Release(g)
+	}
+	for _, owner := range []string{"b", "c", ""} {
+		_, err := r.Part(owner, "y", 0, 1)
+		isError(t, err, coded.NotFound, "shared_memory_region")
+		_, err = r.Status(owner, "y")
+		isError(t, err, coded.NotFound, "shared_memory_region")
+		r.Unregister(owner, "y")
+	}
+	if all := fmt.Sprint(r.StatusOfAll("")); all != "[{x in 0 10 a} {x other 0 10 b} {y same 0 10 a}]" {
+		t.Error(all)
+	}
+	if all := fmt.Sprint(r.StatusOfAll("y")); all != "[{y same 0 10 a}]" {
+		t.Error(all)
+	}
+	r.UnregisterAll("a")
+	if all, err := r.Status("b", ""); err != nil || fmt.Sprint(all) != "[{x other 0 10 }]" {
+		t.Error(all, err)
+	}
+	if err := r.Register("c", "x", "in", 0, 10); err != nil {
+		t.Errorf("memory that is not registered any more: %v", err)
+	}
+	r.UnregisterOfAll("x")
+	if all := r.StatusOfAll(""); len(all) != 0 {
+		t.Error(all)
 	}
 }
 
@@ -170,7 +230,7 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", make([]byte, 100))
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("a", "in", 50, 50); err != nil {
+	if err := r.Register("", "a", "in", 50, 50); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -183,10 +243,10 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"}, {"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
 		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
 	} {
-		_, err := r.Part(c.name, c.offset, c.size)
+		_, err := r.Part("", c.name, c.offset, c.size)
 		isError(t, err, c.code, c.field)
 	}
-	if _, err := r.Part("a", 49, 1); err != nil {
+	if _, err := r.Part("", "a", 49, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -196,10 +256,10 @@ func TestMemoryMadeShorter(t *testing.T) {
 	dir := t.TempDir()
 	path := file(t, dir, "in", bytes.Repeat([]byte("a"), 1<<16))
 	r := newRegistry(t, dir, 1)
-	if err := r.Register("a", "in", 0, 1<<16); err != nil {
+	if err := r.Register("", "a", "in", 0, 1<<16); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part("a", 0, 1<<16)
+	g, err := r.Part("", "a", 0, 1<<16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,14 +286,14 @@ func TestManyClients(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				name := fmt.Sprint(i / 2)
-				_ = r.Register(name, "in", 0, 64)
-				if g, err := r.Part(name, 0, 64); err == nil {
+				_ = r.Register("", name, "in", 0, 64)
+				if g, err := r.Part("", name, 0, 64); err == nil {
 					if err := g.Read(make([]byte, 64), 0); err != nil {
 						t.Error(err)
 					}
 					r.Release(g)
 				}
-				r.Unregister(name)
+				r.Unregister("", name)
 			}
 		})
 	}
@@ -253,9 +313,10 @@ func TestLocal(t *testing.T) {
 		}
 	}
 	var off *Registry
-	isError(t, off.CheckClient(true), coded.Unsupported, "shared_memory")
-	isError(t, New(Folder, 1).CheckClient(false), coded.PermissionDenied, "")
-	if err := New(Folder, 1).CheckClient(true); err != nil {
+	isError(t, off.CheckClient(Client{Local: true}), coded.Unsupported, "shared_memory")
+	isError(t, New(Folder, 1).CheckClient(Client{}), coded.PermissionDenied, "")
+	isError(t, New(Folder, 1).CheckClient(Client{Local: true, Proxy: "Via"}), coded.PermissionDenied, "shared_memory")
+	if err := New(Folder, 1).CheckClient(Client{Local: true}); err != nil {
 		t.Error(err)
 	}
 }
