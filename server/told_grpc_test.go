@@ -105,6 +105,7 @@ var grpcCases = []toldCase{
 	}},
 	{protocol: "grpc stream", ending: "no memory", oneShot: true, model: workers.Config{}, want: "accepted 2, drop memory 1, refused memory 1, result 1", run: func(c *scene) {
 		s := c.grpcStream()
+		c.until("the call has begun, which takes memory", func() bool { return c.s.Memory().Stats().Leased > 0 })
 		free := c.exhaust()
 		s.send("ok")
 		c.until("it has come", func() bool { return c.counted()["accepted"] == 1 })

@@ -88,7 +88,7 @@ type Adapter struct {
 	routines *routines.Group
 	serving  chan struct{}
 
-	handshakeTime time.Duration
+	handshakeTime, grace time.Duration
 }
 
 var (
@@ -190,7 +190,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	svc := &service{
 		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
+		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
@@ -407,10 +407,17 @@ func sizeOf(m any) int {
 
 // stream does for calls with streams what unary does. That of ModelStreamInfer does it itself.
 func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	b, err := s.begin(ss.Context(), info.FullMethod)
+	defer b.end()
+	begun := time.Now()
+	if err != nil {
+		err = statusError(err)
+		s.called(info.FullMethod, "", err, begun, -1, -1)
+		return err
+	}
 	if info.FullMethod == inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName {
 		return next(srv, ss)
 	}
-	begun := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
 			err = s.panicked(info.FullMethod, v)
@@ -427,5 +434,5 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		default:
 		}
 	}()
-	return next(srv, receiving{ss, s, !info.IsClientStream})
+	return next(srv, receiving{ss, &b, !info.IsClientStream})
 }

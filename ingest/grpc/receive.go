@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,7 +23,7 @@ import (
 // Bounds of a message that arrives.
 const (
 	// A message may take messageGrace, and a second for each minRate bytes that have arrived or are
-	// read next, as a body of REST.
+	// read next, as a body of REST. The only one of a call must begin in messageGrace.
 	messageGrace = 15 * time.Second
 	minRate      = 32 << 10
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
@@ -59,9 +60,19 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	to := *d
 	to.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
 	for i := range to.Methods {
-		handler := to.Methods[i].Handler
+		handler, method := to.Methods[i].Handler, "/"+d.ServiceName+"/"+to.Methods[i].MethodName
 		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
-			return handler(srv, ctx, func(m any) error { return r.svc.receive(ctx, m, true) }, in)
+			b, refused := r.svc.begin(ctx, method)
+			defer b.end()
+			return handler(srv, ctx, func(m any) error {
+				if k, ok := m.(*call); ok {
+					k.err = refused
+				} else if refused != nil {
+					return statusError(refused)
+				}
+				defer b.arrived()
+				return r.svc.receive(ctx, m, true)
+			}, in)
 		}
 	}
 	r.Server.RegisterService(&to, impl)
@@ -70,12 +81,15 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 // receiving is a stream that receives by service.receive.
 type receiving struct {
 	grpc.ServerStream
-	svc  *service
-	only bool // the client sends one message
+	begun *begun
+	only  bool // the client sends one message
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (r receiving) RecvMsg(m any) error { return r.svc.receive(r.Context(), m, r.only) }
+func (r receiving) RecvMsg(m any) error {
+	defer r.begun.arrived()
+	return r.begun.receive(r.Context(), m, r.only)
+}
 
 // receive reads a message into m. only says that it must be the only one of the call. A message of
 // a *call that cannot be read is no error here: the call has the error, so that it is counted and
@@ -121,6 +135,15 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 
 // readMessage reads a message into the body of k. When there is no memory for it, k.err says so.
 func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err error) {
+	limited := only // in a call with more messages, a client may think before each of them
+	if only {
+		k.limitTime(in, 0, cmp.Or(s.grace, messageGrace))
+	}
+	defer func() {
+		if limited && !k.endLimit() {
+			body, err = nil, errLate.Err()
+		}
+	}()
 	if err := in.ReadMessageHeader(k.head[:]); err != nil {
 		return nil, err
 	}
@@ -128,12 +151,18 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	if n > s.maxMessage {
 		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.maxMessage)
 	}
-	k.limitTime(in, n)
-	defer func() {
-		if !k.endLimit() {
-			body, err = nil, errLate.Err()
+	if !only {
+		k.limitTime(in, n, messageTime(min(n, maxPiece)))
+		limited = true
+	} else if n >= minRate {
+		if !k.limit.timer.Stop() {
+			return nil, errLate.Err()
 		}
-	}()
+		k.limitTime(in, n, messageTime(min(n, maxPiece)))
+	}
+	if k.err != nil {
+		return nil, s.skip(in, k, 0, n, only)
+	}
 	switch k.head[0] {
 	case 0:
 		body, err = s.readPlain(in, k, n, only)
@@ -173,15 +202,15 @@ type timeLimit struct {
 // pass ends what waits for the client by the status of its call.
 func (l *timeLimit) pass() { _ = l.in.WriteStatus(errLate) }
 
-// limitTime limits the time of a message of n bytes, until endLimit: that of its first piece, and
-// then, by extend, of what has arrived and the next piece.
-func (k *call) limitTime(in incoming, n int) {
+// limitTime limits the time of a message of n bytes, until endLimit: to d for its first piece, and
+// then, by extend, to that of what has arrived and the next piece.
+func (k *call) limitTime(in incoming, n int, d time.Duration) {
 	if k.limit == nil {
 		k.limit = &timeLimit{in: in}
-		k.limit.timer = time.AfterFunc(messageTime(min(n, maxPiece)), k.limit.pass)
+		k.limit.timer = time.AfterFunc(d, k.limit.pass)
 	} else {
 		k.limit.in = in
-		k.limit.timer.Reset(messageTime(min(n, maxPiece)))
+		k.limit.timer.Reset(d)
 	}
 	if n > maxPiece {
 		k.limit.began = time.Now()

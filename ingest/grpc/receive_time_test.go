@@ -43,6 +43,9 @@ func TestTimeOfMessages(t *testing.T) {
 		{1 << 20, 3, 0, 47 * time.Second, "4"},
 		{8 << 20, 8<<20 - 10, 0, 47 * time.Second, "4"},
 		{8 << 20, 6 << 20, 0, (15 + 96) * time.Second, "4"},
+		{10, 10 + 5, 0, 15 * time.Second, "4"}, // nothing is sent
+		{10, 10 + 2, 0, 15 * time.Second, "4"}, // the beginning of its header
+		{10, 10 + 5, 14 * time.Second, 14 * time.Second, "13"},
 		{10, 3, 14 * time.Second, 14 * time.Second, "13"}, // the message was read, and is none
 		{1 << 20, 3, 46 * time.Second, 46 * time.Second, "13"},
 		{4 << 20, 3, 142 * time.Second, 142 * time.Second, "13"},

@@ -70,14 +70,16 @@ func checkRoles(s *grpc.Server) error {
 func (s *service) authenticated(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
 	needed, known := Roles[method]
 	elsewhere := needed == role.Manage && s.isElsewhere(ctx)
+	ctx, err := withSize(ctx, needed, md)
 	switch {
+	case err != nil:
+		return nil, statusError(err)
 	case needed == role.Open:
 		return ctx, nil
 	case !known, elsewhere:
 		needed = role.Infer
 	}
 	var p *ingest.Principal
-	var err error
 	if s.auth != nil {
 		p, err = s.auth(ctx, md, certificates(ctx), needed)
 	}

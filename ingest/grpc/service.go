@@ -43,6 +43,8 @@ type service struct {
 	contexts   *frames.Contexts
 	hook       func(Called)
 	routines   *routines.Group // that read the requests of ModelStreamInfer
+	waiting    waiting
+	grace      time.Duration // until the only message of a call begins; 0 = messageGrace
 	closing    atomic.Bool
 	ended      chan struct{} // closed when calls of ModelStreamInfer must end
 }

@@ -50,7 +50,14 @@ type address struct {
 	of     netip.Addr
 	open   int
 	silent list.List // as Limit.silent
-	memory buf.Share
+	use    Use
+}
+
+// Use is what a client has at once of what protocols bound for each: its address, or its connection if the address has
+// no bounds.
+type Use struct {
+	Memory  buf.Share    // of its messages and calls
+	Waiting atomic.Int64 // calls that need no credentials and whose message has not come
 }
 
 // Stats are the counters of one listener.
@@ -373,8 +380,8 @@ func (c *unixConn) Close() error { return c.end() }
 type counted struct {
 	of       socket
 	listener *listener
-	address  *address  // nil = it is not bound
-	memory   buf.Share // if address is nil
+	address  *address // nil = it is not bound
+	use      Use      // if address is nil
 	since    time.Time
 	spoke    atomic.Bool
 	value    atomic.Value
@@ -402,17 +409,24 @@ func Spoke(c net.Conn) {
 	}
 }
 
-// MemoryOf returns in what the memory of a client's messages counts: that of its address, or of its
-// connection if the address has no bounds; nil for a connection that is not of this package.
-func MemoryOf(c net.Conn) *buf.Share {
+// UseOf returns what a client has at once; nil for a connection that is not of this package.
+func UseOf(c net.Conn) *Use {
 	x := countedOf(c)
 	switch {
 	case x == nil:
 		return nil
 	case x.address != nil:
-		return &x.address.memory
+		return &x.address.use
 	}
-	return &x.memory
+	return &x.use
+}
+
+// MemoryOf returns in what the memory of a client's messages counts; nil for a connection that is not of this package.
+func MemoryOf(c net.Conn) *buf.Share {
+	if use := UseOf(c); use != nil {
+		return &use.Memory
+	}
+	return nil
 }
 
 // ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of this package.

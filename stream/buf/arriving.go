@@ -134,6 +134,27 @@ func (p *Pool) LimitShares(percent int) {
 	p.maxShare = int64(float64(p.budget) * float64(percent) / 100)
 }
 
+// ChargeTo is [Pool.Charge] of memory that a client holds: it counts in of, too, if that is not nil. The error is [ErrBudget] or
+// [ErrShare].
+func (p *Pool) ChargeTo(of *Share, n int64) error {
+	if err := p.Charge(n); err != nil {
+		return err
+	}
+	if of != nil && !p.takeShare(of, n) {
+		p.Refund(n)
+		return ErrShare
+	}
+	return nil
+}
+
+// RefundFrom returns the n bytes of a ChargeTo.
+func (p *Pool) RefundFrom(of *Share, n int64) {
+	if of != nil {
+		of.held.Add(-n)
+	}
+	p.Refund(n)
+}
+
 // takeShare counts n bytes in of, and reports whether it may hold them.
 func (p *Pool) takeShare(of *Share, n int64) bool {
 	if of.held.Add(n) <= p.maxShare {
