@@ -28,7 +28,7 @@ type Limits struct {
 	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" help:"longest time for decoding a picture"`
 	OutboxMessages int           `yaml:"outbox_messages" default:"4096" min:"1" max:"1048576" help:"most replies that wait for one WebSocket client; with more it is closed as slow"`
 	OutboxBytes    int64         `yaml:"outbox_bytes" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"most bytes of replies that wait for one WebSocket client"`
-	KeepAlive      time.Duration `yaml:"keep_alive" default:"2m" min:"1ms" max:"24h" help:"time without a request after which an HTTP connection is closed"`
+	KeepAlive      time.Duration `yaml:"keep_alive" default:"2m" min:"1ms" max:"24h" help:"time without a request after which a connection of HTTP is closed, and without a call after which one of gRPC is"`
 	Idle           time.Duration `yaml:"idle" default:"24h" help:"time without a message after which a WebSocket session is closed"`
 	Resume         time.Duration `yaml:"resume" default:"30s" min:"1ms" max:"1h" help:"time for which a millrace.v1 session without its connection can be resumed"`
 }

@@ -196,7 +196,6 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			spoke(ctx)
 			ctx, err := svc.authenticated(ctx, info.FullMethodName, info.Header)
 			if err != nil {
 				return nil, err
@@ -211,7 +210,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
 		grpc.ConnectionTimeout(a.handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: a.opts.KeepAlive, Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	h := newHealth(backend, a.opts.MaxWatchers)
@@ -360,7 +359,8 @@ type clientAddr struct {
 	management bool // it came to Options.Management
 }
 
-// spoke marks the connection of a call as one that has sent a request.
+// spoke marks the connection of a call as one that has sent a request. Calls that are refused do not count, so that
+// clients without credentials keep no connections from others by them.
 func spoke(ctx context.Context) { accept.Spoke(connOf(ctx)) }
 
 // connOf returns the connection of a call, or nil.

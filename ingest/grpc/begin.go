@@ -81,13 +81,14 @@ type begun struct {
 	use     *accept.Use // nil = its connection is not of package accept
 	charged int64       // to the budget and the client's share of it
 	waits   bool        // it is counted as waiting
+	open    bool        // it needs no credentials
 }
 
 // begin takes what a call holds beside its messages. Calls that need no credentials, which tell whether the server
 // is well, need nothing of the budget, and are bounded by their number.
 func (s *service) begin(ctx context.Context, method string) (b begun, err error) {
-	b = begun{service: s, use: accept.UseOf(connOf(ctx))}
-	if Roles[method] == role.Open {
+	b = begun{service: s, use: accept.UseOf(connOf(ctx)), open: Roles[method] == role.Open}
+	if b.open {
 		if b.use == nil {
 			return b, nil
 		}
@@ -115,11 +116,19 @@ func (b *begun) share() *buf.Share {
 	return &b.use.Memory
 }
 
-// arrived says that the call's message has come.
+// arrived says that the call's message has come, or its end.
 func (b *begun) arrived() {
 	if b.waits {
 		b.waits = false
 		b.waiting.remove(b.use)
+	}
+}
+
+// answered says that the call was answered, which makes its connection one that has sent a request where the call
+// needed no credentials: others have it earlier.
+func (b *begun) answered(ctx context.Context) {
+	if b.open {
+		spoke(ctx)
 	}
 }
 

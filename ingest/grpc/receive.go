@@ -64,7 +64,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
 			b, refused := r.svc.begin(ctx, method)
 			defer b.end()
-			return handler(srv, ctx, func(m any) error {
+			reply, err := handler(srv, ctx, func(m any) error {
 				if k, ok := m.(*call); ok {
 					k.err = refused
 				} else if refused != nil {
@@ -73,6 +73,10 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 				defer b.arrived()
 				return r.svc.receive(ctx, m, true)
 			}, in)
+			if err == nil {
+				b.answered(ctx)
+			}
+			return reply, err
 		}
 	}
 	r.Server.RegisterService(&to, impl)
@@ -83,6 +87,15 @@ type receiving struct {
 	grpc.ServerStream
 	begun *begun
 	only  bool // the client sends one message
+}
+
+// SendMsg implements grpc.ServerStream.
+func (r receiving) SendMsg(m any) error {
+	err := r.ServerStream.SendMsg(m)
+	if err == nil {
+		r.begun.answered(r.Context())
+	}
+	return err
 }
 
 // RecvMsg implements grpc.ServerStream.

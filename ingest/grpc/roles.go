@@ -89,6 +89,9 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 		}
 		err = s.account(ctx).Core().Take(stream.QuotaRequests, 1, 0)
 	}
+	if err == nil && known {
+		spoke(ctx)
+	}
 	if err != nil {
 		if needed == role.Manage { // its message, which names the target, is not read
 			s.audited(ctx, p, method, "", err)

@@ -89,6 +89,13 @@ func (l *Limit) Stats() map[string]Stats {
 	return out
 }
 
+// Silent returns how many connections have sent no complete request.
+func (l *Limit) Silent() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.silent.Len()
+}
+
 // Bound returns how many connections the process can have open: wanted, or fewer if the
 // limit of its open files, which is the second result, does not leave as many beside those
 // that it needs for other things.
