@@ -21,7 +21,7 @@ type Limits struct {
 	MaxPulls       int `yaml:"max_pulls" default:"64" min:"1" max:"1048576" help:"most videos pulled at once for WebSocket sessions"`
 	MaxDecoders    int `yaml:"max_decoders" default:"16" min:"1" max:"1048576" help:"most videos of millrace.v1 clients (H.264, VP8, VP9, AV1) decoded at once, one ffmpeg each; see quotas.decoders"`
 	MaxStreams     int `yaml:"max_streams" default:"64" min:"1" max:"1048576" help:"most server streams at once"`
-	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" help:"most clients that watch the results or pictures of server streams at once, and most that watch health over gRPC"`
+	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" help:"most clients that watch the results or pictures of server streams at once, and most calls of one address that watch health over gRPC, of all addresses 16 times as many"`
 
 	MaxRegions int `yaml:"max_regions" default:"256" min:"1" max:"65536" help:"most regions of shared memory that clients have registered at once"`
 

@@ -10,18 +10,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
+	"millrace/internal/accept"
 	"millrace/stream"
 )
 
-// watchInterval is the time between two checks of a watched service.
-const watchInterval = 500 * time.Millisecond
+const (
+	// watchInterval is the time between two checks of a watched service.
+	watchInterval = 500 * time.Millisecond
+	// watchingClients is how many clients may have the most watchers. A watcher costs little, and a
+	// client of gRPC that cannot watch takes the server for down.
+	watchingClients = 16
+)
 
 // health answers from the state of the backend at the time of each call, so that there
 // is no copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	backend  ingest.Backend
-	most     int64        // watchers at once
+	most     int64        // watchers of one client at once
 	watchers atomic.Int64 // calls of Watch
 	ended    chan struct{}
 	once     sync.Once
@@ -83,8 +89,14 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 // it. A call lasts until its client ends it; one too many fails with Unavailable.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
 	defer h.watchers.Add(-1)
-	if h.watchers.Add(1) > h.most {
-		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already: ask with Check, try later, or raise the setting", h.most))
+	if h.watchers.Add(1) > watchingClients*h.most {
+		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already, %d times the setting: ask with Check, try later, or raise it", watchingClients*h.most, watchingClients))
+	}
+	if use := accept.UseOf(connOf(to.Context())); use != nil {
+		defer use.Watchers.Add(-1)
+		if use.Watchers.Add(1) > h.most {
+			return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls of this address watch already: ask with Check, try later, or raise the setting", h.most))
+		}
 	}
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

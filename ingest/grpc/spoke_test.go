@@ -3,12 +3,16 @@ package grpc
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -87,6 +91,50 @@ func TestIdleConnectionsEnd(t *testing.T) {
 				t.Errorf("%v %s", f, f.DebugData())
 			}
 			return
+		}
+	}
+}
+
+// TestWatchersOfAClient: one client that watches as often as it may leaves places for others, also from several connections, and there is a
+// bound for all.
+func TestWatchersOfAClient(t *testing.T) {
+	for _, perAddress := range []int{0, 8} { // connections; 0 = each counts for itself
+		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress}, Limits: ingest.Limits{MaxWatchers: 2}}, live{pool: buf.NewPool(1 << 30)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		watch := func(conn *grpc.ClientConn) error {
+			w, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err == nil {
+				_, err = w.Recv()
+			}
+			return err
+		}
+		one, other := connect(t, at), connect(t, at)
+		for range 2 {
+			if err := watch(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := watch(one); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.max_watchers: 2 calls of this address") {
+			t.Error(err)
+		}
+		if err := watch(other); (err == nil) != (perAddress == 0) {
+			t.Errorf("with a bound for addresses of %d, another connection: %v", perAddress, err)
+		}
+		if perAddress > 0 {
+			continue
+		}
+		for range watchingClients - 2 {
+			conn := connect(t, at)
+			if err := errors.Join(watch(conn), watch(conn)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := watch(other); err != nil {
+			t.Error(err)
+		}
+		if err := watch(connect(t, at)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.max_watchers: 32 calls watch already") {
+			t.Error(err)
 		}
 	}
 }

@@ -58,6 +58,8 @@ type address struct {
 type Use struct {
 	Memory  buf.Share    // of its messages and calls
 	Waiting atomic.Int64 // calls that need no credentials and whose message has not come
+
+	Watchers atomic.Int64 // calls that watch whether the server is well
 }
 
 // Stats are the counters of one listener.
