@@ -466,3 +466,10 @@ func (s *Server) grpcAuth() func(context.Context, metadata.MD, []*x509.Certifica
 		return s.auth.admits(ctx, &c, needed, nil) // the call itself is checked when its message is read
 	}
 }
+
+func (s *Server) grpcStill() func(*ingest.Principal) error {
+	if !s.auth.on() {
+		return nil
+	}
+	return func(p *ingest.Principal) error { return s.auth.still(p, time.Now()) }
+}

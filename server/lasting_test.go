@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -163,6 +165,60 @@ func TestUnreadCallsEnd(t *testing.T) {
 	}
 	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
 		t.Errorf("the call: %v", err)
+	}
+}
+
+// TestMessagesThatComeLate: a call of gRPC whose message comes after its key was revoked is refused, and the audit log says so of one that manages.
+func TestMessagesThatComeLate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	k := startKeyed(t, func(c *Config) { c.Audit = file })
+	k.add(t, "gone", role.All, time.Time{})
+	k.write(t)
+	k.auth.keys.Recheck()
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["gone"])
+	type message struct {
+		method string
+		in     any
+	}
+	late := []message{
+		{inferencepb.GRPCInferenceService_RepositoryModelUnload_FullMethodName, &inferencepb.RepositoryModelUnloadRequest{ModelName: "echo"}},
+		{inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, &inferencepb.ModelInferRequest{
+			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}},
+		}},
+	}
+	var calls []grpc.ClientStream
+	for _, m := range late {
+		call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, m.method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, call)
+	}
+	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
+	of := k.accounts.Of(p)
+	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
+	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.write(t)
+	k.auth.keys.Recheck()
+	for i, call := range calls {
+		if err := call.SendMsg(late[i].in); err != nil {
+			t.Fatal(err)
+		}
+		_ = call.CloseSend()
+		if err := call.RecvMsg(new(inferencepb.ModelInferResponse)); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+			t.Errorf("%s: %v", late[i].method, err)
+		}
+	}
+	if g, err := k.models.Group("echo", ""); err != nil || g.Stats().Frames.Results != 0 {
+		t.Errorf("the model: %v", err)
+	}
+	if text := string(must(os.ReadFile(file))); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"principal":"gone"`) || !strings.Contains(text, `"target":"echo","outcome":"refused","code":"unauthenticated"`) {
+		t.Errorf("the audit log has %s", text)
 	}
 }
 

@@ -52,6 +52,9 @@ type Options struct {
 	// Auth returns who makes a call, by its metadata and the client's certificate with those after it (none = nil), and an error if that is nobody or has not the
 	// role; nil = calls need no credentials.
 	Auth func(ctx context.Context, md metadata.MD, certs []*x509.Certificate, needed role.Role) (*ingest.Principal, error)
+	// Still returns why the credentials of a principal, which has made a call, are not valid any more, or nil. It is asked when the only message of
+	// a call has come, which may be long after the call. nil = they stay valid.
+	Still func(*ingest.Principal) error
 	// Account returns the account of a client: of p, or if that is nil by the connection and the last value of x-forwarded-for; nil = there are
 	// no accounts.
 	Account func(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account
@@ -190,7 +193,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	svc := &service{
 		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
+		root: a.opts.Root, auth: a.opts.Auth, still: a.opts.Still, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),

@@ -119,6 +119,11 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 	}
 	k.Use(s.backend.Memory(), memoryOf(ctx))
 	body, err := s.readMessage(in, k, only)
+	if isCall && only && err == nil && k.err == nil {
+		if k.err = s.stillValid(ctx); k.err != nil {
+			s.readName(k, body[:min(len(body), maxName)])
+		}
+	}
 	switch {
 	case err == io.EOF && !only:
 		return err
@@ -142,6 +147,15 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 	}
 	if err := encoding.GetCodecV2(proto.Name).Unmarshal(mem.BufferSlice{mem.SliceBuffer(body)}, m); err != nil {
 		return status.Errorf(codes.Internal, "the message cannot be read: %v", err)
+	}
+	if !only || isCall {
+		return nil
+	}
+	if err := s.stillValid(ctx); err != nil {
+		if method, _ := grpc.Method(ctx); manages(method, m) {
+			s.audited(ctx, principal(ctx), method, targetOf(m), err)
+		}
+		return statusError(err)
 	}
 	return nil
 }

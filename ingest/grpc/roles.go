@@ -118,6 +118,15 @@ func (s *service) isElsewhere(ctx context.Context) bool {
 	return !ok || !a.management
 }
 
+// stillValid returns an error if the credentials with which a call was begun are not valid any more.
+func (s *service) stillValid(ctx context.Context) error {
+	p := principal(ctx)
+	if s.still == nil || p == nil {
+		return nil
+	}
+	return s.still(p)
+}
+
 // account returns the account of the client of a call, or nil.
 func (s *service) account(ctx context.Context) *ingest.Account {
 	of := principal(ctx)

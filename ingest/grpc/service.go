@@ -35,6 +35,7 @@ type service struct {
 	root       string                                                    // Options.Root
 	accounts   func(*ingest.Principal, net.Conn, string) *ingest.Account // Options.Account
 	auth       func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error)
+	still      func(*ingest.Principal) error // Options.Still
 	judged     func(error)
 	apart      bool // Options.Apart
 	lasting    *ingest.Lasting
