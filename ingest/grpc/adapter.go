@@ -410,7 +410,7 @@ func sizeOf(m any) int {
 
 // stream does for calls with streams what unary does. That of ModelStreamInfer does it itself.
 func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-	b, err := s.begin(ss.Context(), info.FullMethod)
+	b, err := s.begin(ss.Context(), info.FullMethod, info.IsClientStream)
 	defer b.end()
 	begun := time.Now()
 	if err != nil {

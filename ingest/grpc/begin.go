@@ -85,8 +85,9 @@ type begun struct {
 }
 
 // begin takes what a call holds beside its messages. Calls that need no credentials, which tell whether the server
-// is well, need nothing of the budget, and are bounded by their number.
-func (s *service) begin(ctx context.Context, method string) (b begun, err error) {
+// is well, need nothing of the budget, and are bounded by their number. streams says that the client may send any number of
+// messages: when the server reads none, since the client reads no answers, the transport keeps what fits into the window.
+func (s *service) begin(ctx context.Context, method string, streams bool) (b begun, err error) {
 	b = begun{service: s, use: accept.UseOf(connOf(ctx)), open: Roles[method] == role.Open}
 	if b.open {
 		if b.use == nil {
@@ -97,6 +98,9 @@ func (s *service) begin(ctx context.Context, method string) (b begun, err error)
 		return b, err
 	}
 	n := int64(callSize)
+	if streams {
+		n += streamWindow
+	}
 	if size, ok := ctx.Value(metadataKey{}).(int); ok {
 		n += int64(size)
 	}

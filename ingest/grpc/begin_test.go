@@ -186,3 +186,39 @@ func TestMemoryOfMetadata(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMemoryOfWindows: what a client may send of a call with a stream of messages, while the server reads none, is in the budget and in the share
+// of the client until the call ends.
+func TestMemoryOfWindows(t *testing.T) {
+	pool := buf.NewPool(16 << 20)
+	pool.LimitShares(10)
+	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, live{pool: pool})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conns := []*grpc.ClientConn{connect(t, at), connect(t, at)} // of one address
+	const fit = 16 << 20 / 10 / (callSize + streamWindow)
+	ended := make(chan error, 20)
+	hold, release := context.WithCancel(ctx)
+	defer release()
+	for i := range 20 {
+		call := begins(hold, t, conns[i%2], inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName)
+		go func() { ended <- ends(call) }()
+	}
+	for range 20 - fit {
+		if err := <-ended; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "memory.client_share") {
+			t.Fatal(err)
+		}
+	}
+	if n := pool.Stats().Leased; n != fit*(callSize+streamWindow) {
+		t.Errorf("%d bytes for %d calls", n, fit)
+	}
+	release()
+	for range fit {
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+	}
+	for pool.Stats().Leased > 0 { // the server hears of it a little later
+		time.Sleep(time.Millisecond)
+	}
+}

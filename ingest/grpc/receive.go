@@ -29,7 +29,8 @@ const (
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
 	// would make streams of distant clients slow.
 	streamWindow = 256 << 10
-	// connWindow is the same of a connection, whose calls each have their own window.
+	// connWindow is the same of a connection, whose calls each have their own window. It bounds no
+	// memory: package grpc gives it back as bytes arrive. Calls are charged for their windows, see begin.
 	connWindow = 16 << 20
 	// maxPiece is how much of a message the transport keeps until it is copied. A smaller one
 	// would make distant clients wait more often.
@@ -62,7 +63,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	for i := range to.Methods {
 		handler, method := to.Methods[i].Handler, "/"+d.ServiceName+"/"+to.Methods[i].MethodName
 		to.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
-			b, refused := r.svc.begin(ctx, method)
+			b, refused := r.svc.begin(ctx, method, false)
 			defer b.end()
 			reply, err := handler(srv, ctx, func(m any) error {
 				if k, ok := m.(*call); ok {
