@@ -154,12 +154,12 @@ func TestMemoryOfMetadata(t *testing.T) {
 	if err := ends(begins(large, t, conn, inferencepb.GRPCInferenceService_ServerLive_FullMethodName)); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "metadata") {
 		t.Errorf("a call that needs no credentials: %v", err)
 	}
-	const method = inferencepb.GRPCInferenceService_ServerMetadata_FullMethodName
+	methods := []string{inferencepb.GRPCInferenceService_ServerMetadata_FullMethodName, inferencepb.GRPCInferenceService_ModelInfer_FullMethodName}
 	refused := make(chan error, 20)
 	hold, release := context.WithCancel(large)
 	defer release()
-	for range 20 {
-		call := begins(hold, t, conn, method)
+	for i := range 20 {
+		call := begins(hold, t, conn, methods[i%2])
 		go func() { refused <- ends(call) }()
 	}
 	const each = callSize + 50<<10 + 8*fieldSize // about

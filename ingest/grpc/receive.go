@@ -25,6 +25,8 @@ const (
 	// A message may take messageGrace, and a second for each minRate bytes that have arrived or are
 	// read next, as a body of REST. The only one of a call must begin in messageGrace.
 	messageGrace = 15 * time.Second
+	// refusedGrace is the same of a call that is refused already. Its message names the model for which it is counted.
+	refusedGrace = 100 * time.Millisecond
 	minRate      = 32 << 10
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
 	// would make streams of distant clients slow.
@@ -163,13 +165,19 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 
 // readMessage reads a message into the body of k. When there is no memory for it, k.err says so.
 func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err error) {
-	limited := only // in a call with more messages, a client may think before each of them
-	if only {
+	limited, refused := only, k.err != nil // in a call with more messages, a client may think before each of them
+	switch {
+	case only && refused:
+		k.limitTime(in, 0, refusedGrace)
+	case only:
 		k.limitTime(in, 0, cmp.Or(s.grace, messageGrace))
 	}
 	defer func() {
 		if limited && !k.endLimit() {
 			body, err = nil, errLate.Err()
+		}
+		if refused {
+			body, err = nil, nil
 		}
 	}()
 	if err := in.ReadMessageHeader(k.head[:]); err != nil {
@@ -179,17 +187,17 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	if n > s.maxMessage {
 		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.maxMessage)
 	}
-	if !only {
+	switch {
+	case refused:
+		return nil, s.skip(in, k, 0, n, only)
+	case !only:
 		k.limitTime(in, n, messageTime(min(n, maxPiece)))
 		limited = true
-	} else if n >= minRate {
+	case n >= minRate:
 		if !k.limit.timer.Stop() {
 			return nil, errLate.Err()
 		}
 		k.limitTime(in, n, messageTime(min(n, maxPiece)))
-	}
-	if k.err != nil {
-		return nil, s.skip(in, k, 0, n, only)
 	}
 	switch k.head[0] {
 	case 0:
@@ -224,20 +232,25 @@ func messageTime(n int) time.Duration { return messageGrace + time.Duration(n/mi
 type timeLimit struct {
 	timer *time.Timer
 	in    incoming
-	began time.Time // of a message that is read in several pieces
+	why   *status.Status // of a call that is refused already; nil = errLate
+	began time.Time      // of a message that is read in several pieces
 }
 
 // pass ends what waits for the client by the status of its call.
-func (l *timeLimit) pass() { _ = l.in.WriteStatus(errLate) }
+func (l *timeLimit) pass() { _ = l.in.WriteStatus(cmp.Or(l.why, errLate)) }
 
 // limitTime limits the time of a message of n bytes, until endLimit: to d for its first piece, and
 // then, by extend, to that of what has arrived and the next piece.
 func (k *call) limitTime(in incoming, n int, d time.Duration) {
+	var why *status.Status
+	if k.err != nil {
+		why = status.Convert(statusError(k.err))
+	}
 	if k.limit == nil {
-		k.limit = &timeLimit{in: in}
+		k.limit = &timeLimit{in: in, why: why}
 		k.limit.timer = time.AfterFunc(d, k.limit.pass)
 	} else {
-		k.limit.in = in
+		k.limit.in, k.limit.why = in, why
 		k.limit.timer.Reset(d)
 	}
 	if n > maxPiece {
