@@ -28,9 +28,9 @@ type Config struct {
 	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
 	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses, or ranges of them, of proxies in front of the server: limits.max_connections_per_address and the bound of tickets of one address do not hold for them, the quotas hold for the last address in X-Forwarded-For, which they must append, and memory.client_share holds for each of their connections"`
-	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"a key that requests must have, or file:PATH for the file with it: as header or cookie api_key, as Authorization: Bearer, or in the metadata api_key, authorization or rpc-auth-header of calls of gRPC; it has every role, see auth.keys for several; pages and health need none. Other users of the machine can read flags in the list of processes: use the variable or a file"`
+	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"a key that requests must have, or file:PATH for the file with it: as header or cookie api_key, as Authorization: Bearer, or in the metadata api_key, authorization or rpc-auth-header of calls of gRPC; it has every role, see auth.keys for several; at least 16 characters where other machines can reach the server; pages and health need none. Other users of the machine can read flags in the list of processes: use the variable or a file"`
 	Auth        Auth          `yaml:"auth"`
-	Insecure    bool          `yaml:"insecure" help:"let everybody in who reaches the server, also from other machines: without it, and without auth.keys or api_key, the server refuses to listen at an address that other machines can reach"`
+	Insecure    bool          `yaml:"insecure" help:"let everybody in who reaches the server, also from other machines: without it, and without auth.keys or an api_key of 16 characters, the server refuses to listen at an address that other machines can reach"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
 	Quotas      ingest.Quotas `yaml:"quotas"`

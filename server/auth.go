@@ -63,6 +63,9 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 	if a.key, err = secret.Read(s.cfg.APIKey); err != nil {
 		return nil, bad("api_key", err)
 	}
+	if short(a.key) { // see Exposed
+		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting", "api_key")
+	}
 	names := c.Roles
 	if len(names) == 0 {
 		names = []string{role.Infer.String()}

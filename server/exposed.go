@@ -5,26 +5,48 @@ import (
 	"net"
 	"net/netip"
 	"time"
+	"unicode/utf8"
 
 	"millrace/internal/accept"
+	"millrace/internal/secret"
 	"millrace/stream"
 )
 
 // lookupTime is how long the lookup of a host's name may take.
 const lookupTime = 5 * time.Second
 
+// minKey is the least number of characters of an api_key of a server that other machines can reach: they may try
+// any number of keys.
+const minKey = 16
+
 // Exposed returns an error for each listener of a configuration that can be reached from other machines, while nobody
-// has to authenticate and the setting insecure does not allow it. The commands that start a server call it; New does not.
+// has to authenticate and the setting insecure does not allow it, or one for an api_key that others could guess there.
+// The commands that start a server call it; New does not.
 func Exposed(ctx context.Context, c Config) (errs []error) {
-	if c.Insecure || authenticates(&c) {
+	key, err := secret.Read(c.APIKey)
+	short := err == nil && short(key) // New reports an error
+	open := !authenticates(&c)
+	if c.Insecure || !open && !short {
 		return nil
 	}
 	for _, l := range Listeners(c) {
-		if reachable(ctx, l.Addr) {
-			errs = append(errs, errExposed(l.Setting, l.Addr))
+		if !reachable(ctx, l.Addr) {
+			continue
 		}
+		if !open {
+			return []error{errShort(l.Setting, l.Addr)}
+		}
+		errs = append(errs, errExposed(l.Setting, l.Addr))
 	}
 	return errs
+}
+
+// short reports whether there is a key, of fewer characters than minKey.
+func short(key string) bool { return key != "" && utf8.RuneCountInString(key) < minKey }
+
+func errShort(setting, addr string) error {
+	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",
+		minKey, setting, addr)
 }
 
 // authenticates reports whether clients of a server with a configuration need credentials.

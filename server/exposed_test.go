@@ -1,9 +1,12 @@
 package server
 
 import (
+	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/config"
 	"millrace/workers"
@@ -17,6 +20,12 @@ func TestExposed(t *testing.T) {
 		c := local
 		change(&c)
 		return c
+	}
+	const long = "0123456789abcdef"
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "key")
+		write(t, path, text+"\n")
+		return path
 	}
 	for _, c := range []struct {
 		cfg  Config
@@ -39,7 +48,14 @@ func TestExposed(t *testing.T) {
 		{with(func(c *Config) { c.Management = config.Management{Address: ":0", GRPC: ":0"} }), "management.address management.grpc"},
 		{with(func(c *Config) { c.HTTP = "name.invalid:1" }), ""}, // cannot be listened at
 		{with(func(c *Config) { c.HTTP, c.Insecure = ":0", true }), ""},
-		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", "x" }), ""},
+		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", long }), ""},
+		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", "file:"+file(long) }), ""},
+		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", "file:none" }), ""}, // New says so
+		{with(func(c *Config) { c.APIKey = "x" }), ""},
+		{with(func(c *Config) { c.HTTP, c.APIKey, c.Insecure = ":0", "x", true }), ""},
+		{with(func(c *Config) { c.HTTP, c.GRPC, c.APIKey = ":0", ":0", long[1:] }), "api_key"},
+		{with(func(c *Config) { c.GRPC, c.APIKey = ":0", "file:"+file(strings.Repeat("é", 15)) }), "api_key"},
+		{with(func(c *Config) { c.HTTP, c.APIKey, c.Auth.Keys = ":0", "x", "x" }), "api_key"},
 		{with(func(c *Config) { c.HTTP, c.Auth.Keys = ":0", "x" }), ""},
 		{with(func(c *Config) { c.HTTP, c.TLS.SelfSigned = ":0", true }), "http"},
 	} {
@@ -59,16 +75,48 @@ func TestExposed(t *testing.T) {
 
 // TestProgramIsNotExposed: the address that a program asks for is refused like one of the settings.
 func TestProgramIsNotExposed(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute) // one that listens would not end
+	defer stop()
 	file := filepath.Join(t.TempDir(), "svc.staged")
 	write(t, file, "listen\n{}")
 	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "program svc: address: 0.0.0.0:0 can be reached from other machines") {
+	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), "program svc: address: 0.0.0.0:0 can be reached from other machines") {
 		t.Errorf("%v", err)
 	}
 	if all := s.Listeners(); len(all) != 1 {
 		t.Errorf("%+v", all)
+	}
+	s, err = New(Config{HTTP: "127.0.0.1:0", GRPC: Off, APIKey: "short", Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), "program svc: api_key: has fewer than 16 characters, and its address, 0.0.0.0:0, can be reached from other machines") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestShortKeyIsLogged: where the server cannot be reached from other machines, a short key is a line of the log, which has not the key.
+func TestShortKeyIsLogged(t *testing.T) {
+	for key, want := range map[string]int{"tiny-key": 1, "0123456789abcdef": 0, "": 0} {
+		path := filepath.Join(t.TempDir(), "log")
+		s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, APIKey: key, Log: config.Log{Level: "warn", File: path}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := contextOf(t)
+		stop()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "setting=api_key"); n != want || key != "" && strings.Contains(string(text), key) {
+			t.Errorf("%q: %s", key, text)
+		}
 	}
 }

@@ -411,8 +411,12 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	if _, taken, _ := net.SplitHostPort(s.Addr("http")); taken == strconv.Itoa(port) {
 		return nil // millrace run has taken it from the program's arguments
 	}
-	if !s.cfg.Insecure && !s.auth.on() && reachable(ctx, addr) {
-		return stream.Errorf(stream.InvalidArgument, "", "program %s: %w", s.cfg.Programs.Root, errExposed("address", addr))
+	if open := !s.auth.on(); !s.cfg.Insecure && (open || short(s.auth.key)) && reachable(ctx, addr) {
+		err := errExposed("address", addr)
+		if !open {
+			err = errShort("its address", addr)
+		}
+		return stream.Errorf(stream.InvalidArgument, "", "program %s: %w", s.cfg.Programs.Root, err)
 	}
 	at, err := s.http.Also(addr)
 	if err != nil {

@@ -117,7 +117,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.found = append(d.found, gpus(ctx)...)
 	d.found = append(d.found, d.ports(ctx)...)
 	for _, err := range server.Exposed(ctx, d.cfg) { // the key may come with the variables of a service
-		d.found = append(d.found, symptom{"keys", warns, err.Error(), "without it, millrace serve does not start"})
+		d.found = append(d.found, symptom{"keys", warns, err.Error(), "until then, millrace serve does not start"})
 	}
 	d.found = append(d.found, d.certificates(ctx)...)
 	d.found = append(d.found, d.server(ctx)...)
