@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"time"
 
@@ -38,6 +39,13 @@ type listener struct {
 // management is the name of the listener of management.address.
 const management = "management"
 
+// The addresses of management have connections of their own: 1/managingShare of those of all others, for which the limit of open
+// files leaves room, and at least leastManaging.
+const (
+	managingShare = 16
+	leastManaging = 16
+)
+
 // listeners are all listeners, in the order in which the ready line names them. An
 // adapter may also be an ingest.Measured, Drainer or Starter, and a listens. It may
 // have its own settings: see docs/extending.md.
@@ -69,7 +77,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Limit: s.limit, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
 		Refused: s.observe.refused, Probe: rest.IsProbe, Lasts: s.lasts(),
 	})
 	if err != nil {
@@ -134,7 +142,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared,
+		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), Still: s.grpcStill(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	})
 	return s.grpc, nil
@@ -278,6 +286,13 @@ func (s *Server) listener(name string) Listener {
 		}
 	}
 	return Listener{}
+}
+
+// connections returns the counters of all listeners.
+func (s *Server) connections() map[string]accept.Stats {
+	all := s.limit.Stats()
+	maps.Copy(all, s.managing.Stats())
+	return all
 }
 
 // httpServer is the listener of the HTTP adapters. It accepts connections when they

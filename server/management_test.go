@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -235,6 +236,66 @@ func TestManagementOff(t *testing.T) {
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"])
 	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.Unimplemented {
 		t.Error(err)
+	}
+}
+
+// speak makes connections to a listener, at most so many, until one is refused, and returns how many have had an answer. They stay open until the end of the test.
+func (k *keyed) speak(t *testing.T, at string, most int) (spoken int) {
+	t.Helper()
+	for ; spoken < most; spoken++ {
+		c := dialListener(t, k.Server, at)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err := io.WriteString(c, "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if err == nil {
+			_, err = http.ReadResponse(bufio.NewReader(c), nil)
+		}
+		if err != nil {
+			break
+		}
+	}
+	return spoken
+}
+
+// TestManagementIsNotShutOut: when clients have all connections of the other addresses, and have spoken on them, the server is managed over HTTP and gRPC.
+func TestManagementIsNotShutOut(t *testing.T) {
+	const most = 4
+	k := startKeyed(t, func(c *Config) {
+		c.Limits.MaxConnections = most
+		c.Management = config.Management{Address: "unix:" + socketPath(t), GRPC: "unix:" + socketPath(t)}
+	})
+	if n := k.speak(t, "http", most+1); n != most {
+		t.Fatalf("%d connections of %d", n, most)
+	}
+	silent := dialListener(t, k.Server, "grpc") // which is refused
+	defer silent.Close()
+	if got, _, body := k.ask(t, management, "POST", "/v2/repository/models/echo/load", k.keys["manage"]); got != 200 {
+		t.Errorf("over HTTP: %d %s", got, body)
+	}
+	conn, err := grpc.NewClient(k.Addr("management_grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["manage"])
+	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
+		t.Errorf("over gRPC: %v", err)
+	}
+	if all := k.connections(); all["http"].Open != most || all["http"].Refused != 1 || all["management_grpc"].Open != 1 || all[management].Refused != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestConnectionsOfManagement: connections of management are bounded, and leave those of the other addresses to others.
+func TestConnectionsOfManagement(t *testing.T) {
+	const most = 4
+	k := startKeyed(t, func(c *Config) {
+		c.Limits.MaxConnections, c.GRPC = most, Off
+		c.Management = config.Management{Address: "unix:" + socketPath(t)}
+	})
+	for at, want := range map[string]int{management: leastManaging, "http": most} {
+		if n := k.speak(t, at, want+1); n != want {
+			t.Errorf("%d connections of %s, want %d", n, at, want)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func newObserver(s *Server) (*observer, error) {
 		Memory:   s.memory.Stats,
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
-		Accepted: s.limit.Stats,
+		Accepted: s.connections,
 		Audit:    func() (uint64, bool) { return s.audit.stats() },
 		Auth:     func() map[string]uint64 { return s.auth.stats() },
 		Uses:     s.accounts.Uses,

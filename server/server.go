@@ -77,7 +77,8 @@ type Server struct {
 	tls         *tls.Config      // nil when not encrypted
 	certificate *keyPair         // in files, or nil
 	authority   *authority       // that gives the certificate, or nil
-	limit       *accept.Limit    // of all listeners together
+	limit       *accept.Limit    // of all listeners together, but for those of management
+	managing    *accept.Limit    // of those of management, whom clients of the others cannot shut out
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
 	watching     sync.Mutex
@@ -115,7 +116,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, version: cfg.Version, created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
 		ready: make(chan struct{}), accounts: ingest.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
-		limit: &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
+		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
+		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
 	s.configs.Store(&cfg.Models)
 	s.memory.LimitShares(cfg.Memory.ClientShare)
@@ -127,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.log = s.observe.log
-	s.limit.Log = s.log
+	s.limit.Log, s.managing.Log = s.log, s.log
 	if s.authority != nil {
 		s.authority.log = s.log
 	}

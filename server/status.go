@@ -48,7 +48,7 @@ func (s *Server) status() client.Status {
 	}
 	m := s.memory.Stats()
 	st.Memory = client.MemoryStatus{Budget: m.Budget, Leased: m.Leased, Reserved: m.Reserved, Denied: m.Denied}
-	for name, l := range s.limit.Stats() {
+	for name, l := range s.connections() {
 		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused + l.RefusedAddress + l.RefusedNoFile, Shed: l.Shed, Failed: l.Failed}
 	}
 	for adapter, n := range s.measure().Sessions {

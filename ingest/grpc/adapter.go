@@ -46,6 +46,7 @@ type Options struct {
 	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
+	Managing      *accept.Limit // of those at Management; nil = Limit
 	SharedMemory  *shm.Registry // nil: it is turned off
 	Root          string        // the program that is served alone; "" = none
 	Log           *slog.Logger  // default slog.Default()
@@ -109,6 +110,9 @@ func New(opts Options) *Adapter {
 	if opts.Limit == nil {
 		opts.Limit = &accept.Limit{}
 	}
+	if opts.Managing == nil {
+		opts.Managing = opts.Limit
+	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -131,7 +135,7 @@ func (a *Adapter) Listen() (net.Addr, error) {
 
 // ListenManagement binds Options.Management and returns it. Connections wait until Serve.
 func (a *Adapter) ListenManagement() (net.Addr, error) {
-	ln, err := a.opts.Limit.ListenAt("management_grpc", a.opts.Management, a.opts.SocketMode)
+	ln, err := a.opts.Managing.ListenAt("management_grpc", a.opts.Management, a.opts.SocketMode)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	// Management is a second address, which may be unix:PATH, at which there are the routes that Reserve takes from all others; "" = there is none.
 	Management string
 	SocketMode fs.FileMode // of the file of that unix socket
+	// ManagementLimit is of the open connections there, which those of the first address then cannot use up; nil = Limit.
+	ManagementLimit *accept.Limit
 
 	TLS   *tls.Config   // nil = not encrypted
 	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
@@ -82,6 +84,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Limit == nil {
 		c.Limit = &accept.Limit{Log: c.Log}
+	}
+	if c.ManagementLimit == nil {
+		c.ManagementLimit = c.Limit
 	}
 	return c
 }
@@ -165,7 +170,7 @@ func (s *Server) Listen() (net.Addr, error) {
 // ListenManagement listens at Config.Management and returns the address. Connections wait until Serve. They are encrypted as the others, but
 // for those of a unix socket, which no other machine can read.
 func (s *Server) ListenManagement() (net.Addr, error) {
-	ln, err := s.cfg.Limit.ListenAt("management", s.cfg.Management, s.cfg.SocketMode)
+	ln, err := s.cfg.ManagementLimit.ListenAt("management", s.cfg.Management, s.cfg.SocketMode)
 	if err != nil {
 		return nil, err
 	}
