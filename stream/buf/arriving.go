@@ -109,7 +109,7 @@ func (b *Buf) charge(n int) error {
 	}
 	left := max(b.Cap()-n, 0)
 	more := int64(b.uncharged - left)
-	if b.pool.used.Add(more) > b.pool.budget {
+	if b.pool.used.Add(more) > b.pool.roomFor(int64(len(b.mem))) {
 		b.pool.used.Add(-more)
 		b.pool.denied.Add(1)
 		return ErrBudget

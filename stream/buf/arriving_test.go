@@ -76,6 +76,87 @@ func TestReceiveChargesWhatArrives(t *testing.T) {
 	}
 }
 
+// fill leases all that a pool has left, in small pieces.
+func fill(p *Pool) (all []*Buf) {
+	for n := 32 << 10; n > 0; n /= 2 {
+		for {
+			b, err := p.Lease(n)
+			if err != nil {
+				break
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// TestRoomForSmall: what is large leaves the last eighth of the budget, whatever way it takes memory, and what is small gets it.
+func TestRoomForSmall(t *testing.T) {
+	const budget, most = 256 << 20, 224 << 20
+	for name, take := range map[string]func(p *Pool) (free func(), err error){
+		"leases": func(p *Pool) (func(), error) {
+			b, err := p.Lease(2 << 20)
+			return b.Release, err
+		},
+		"charges": func(p *Pool) (func(), error) {
+			return func() { p.Refund(2 << 20) }, p.Charge(2 << 20)
+		},
+		"bytes that arrive": func(p *Pool) (func(), error) {
+			b, err := p.Receive(nil, nil, 5<<20, 0)
+			for err == nil && b.Len() < 5<<20 {
+				var next *Buf
+				if next, err = p.Receive(nil, b, 5<<20, b.Len()); err == nil {
+					b = next
+				}
+			}
+			return b.Release, err // some of it
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := NewPool(budget)
+			var frees []func()
+			for {
+				free, err := take(p)
+				if err != nil {
+					if !errors.Is(err, ErrBudget) {
+						t.Error(err)
+					}
+					if name == "bytes that arrive" {
+						frees = append(frees, free)
+					}
+					break
+				}
+				frees = append(frees, free)
+			}
+			if n := p.Stats().Leased; n > most || n < most-8<<20 {
+				t.Errorf("%d bytes are taken", n)
+			}
+			if err := p.Charge(1 << 20); err != nil {
+				t.Errorf("a small charge: %v", err)
+			}
+			p.Refund(1 << 20)
+			all := fill(p)
+			if n := p.Stats().Leased; n < budget-4<<10 {
+				t.Errorf("small leases: %d bytes are taken", n)
+			}
+			for _, b := range all {
+				b.Release()
+			}
+			for _, free := range frees {
+				free()
+			}
+			if st := p.Stats(); st.Leased != 0 {
+				t.Errorf("%+v", st)
+			}
+			if b, err := p.Lease(budget - 2*Headroom); err != nil { // more than the rest
+				t.Errorf("nearly all: %v", err)
+			} else {
+				b.Release()
+			}
+		})
+	}
+}
+
 // TestReceiveRefuses: a buffer that the budget refuses to grow stays as it is, and one that can
 // never become complete is refused at once.
 func TestReceiveRefuses(t *testing.T) {
@@ -90,16 +171,7 @@ func TestReceiveRefuses(t *testing.T) {
 		}
 		b.Bytes()[0] = 42
 		at := b.Len()
-		other, err := p.Lease(int(p.budget-p.used.Load()) * 7 / 8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest, err := p.Lease(int(p.budget-p.used.Load()) - 4*Headroom)
-		for err != nil {
-			if rest, err = p.Lease(1 << 10); err != nil {
-				break
-			}
-		}
+		others := fill(p)
 		denied := p.Stats().Denied
 		for err == nil && at < n {
 			var next *Buf
@@ -111,8 +183,9 @@ func TestReceiveRefuses(t *testing.T) {
 			t.Errorf("%d of %d bytes, %v", at, n, err)
 		}
 		b.Release()
-		other.Release()
-		rest.Release()
+		for _, other := range others {
+			other.Release()
+		}
 	}
 	if _, err := p.Receive(nil, nil, 10, 10); err == nil || errors.Is(err, ErrBudget) {
 		t.Errorf("nothing is left to arrive: %v", err)
@@ -182,7 +255,7 @@ func TestShares(t *testing.T) {
 	if n := greedy.held.Load(); !errors.Is(err, ErrBudget) || err != ErrShare || n > p.maxShare || n < p.maxShare-9<<20 || n != p.Stats().Leased || p.Stats().Denied == 0 {
 		t.Errorf("%v, %d bytes are held, %+v", err, n, p.Stats())
 	}
-	if err := arrive(&other, 30<<20); err != nil {
+	if err := arrive(&other, 15<<20); err != nil {
 		t.Errorf("another client: %v", err)
 	}
 	if err := arrive(&greedy, atOnce); err != nil {

@@ -110,7 +110,7 @@ func (p *Pool) Charge(n int64) error {
 		return fmt.Errorf("buf: charge of %d bytes", n)
 	}
 	// n is compared first, so that the sum cannot overflow.
-	if n > p.budget || p.used.Add(n) > p.budget {
+	if n > p.budget || p.used.Add(n) > p.roomFor(n) {
 		if n <= p.budget {
 			p.used.Add(-n)
 		}
@@ -118,6 +118,16 @@ func (p *Pool) Charge(n int64) error {
 		return ErrBudget
 	}
 	return nil
+}
+
+// roomFor returns up to where the budget may be used by something of n bytes. The last eighth is for what is small, of 64 KiB or a
+// 256th of the budget, so that a few clients with large messages or videos leave memory for the frames of all others.
+// What does not fit into the rest at all may use everything.
+func (p *Pool) roomFor(n int64) int64 {
+	if rest := p.budget - p.budget/8; n > max(atOnce, p.budget/256) && n <= rest {
+		return rest
+	}
+	return p.budget
 }
 
 // Refund returns the n bytes of a Charge to the budget.
@@ -153,7 +163,7 @@ func (p *Pool) Renew(b *Buf, n int) error {
 // lease leases into b memory of a class, of which some bytes are not charged.
 func (p *Pool) lease(b *Buf, ci, size, uncharged int) error {
 	charge := int64(size - uncharged)
-	if p.used.Add(charge) > p.budget {
+	if p.used.Add(charge) > p.roomFor(int64(size)) {
 		p.used.Add(-charge)
 		p.denied.Add(1)
 		return ErrBudget
