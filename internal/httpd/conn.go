@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -33,9 +34,10 @@ type conn struct {
 	cork atomic.Pointer[cork] // nil = it was never corked
 
 	// Used by the connection's goroutine only.
-	join bool    // the next write is kept until the one after it
-	kept *[]byte // what is kept
-	lost func()  // called if it is closed before the function that takes it over has run
+	small int     // reads in a row, without a write between them, that have brought few bytes
+	join  bool    // the next write is kept until the one after it
+	kept  *[]byte // what is kept
+	lost  func()  // called if it is closed before the function that takes it over has run
 }
 
 func newConn(c net.Conn) *conn {
@@ -73,11 +75,31 @@ func unwrap(c net.Conn) net.Conn {
 // NetConn returns the connection without what this package adds.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
+// A client that sends a request in many parts of less than smallRead bytes has it read in fewer and larger ones: after
+// smallReads of them the server waits before each read, twice as long each time, until longestWait. Clients by the
+// thousand that send a byte now and then would otherwise have all others wait behind their goroutines.
+const (
+	smallRead   = 1024
+	smallReads  = 16
+	longestWait = 512 * time.Millisecond
+	neverSmall  = math.MinInt // the value of conn.small for those that do not wait
+)
+
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
+	if c.small > smallReads {
+		time.Sleep(min(time.Millisecond<<min(c.small-smallReads, 16), longestWait))
+	}
 	for {
 		n, err := c.Conn.Read(b)
 		if n > 0 || err == nil || !c.read.again(err) {
+			switch {
+			case c.small < 0:
+			case n == len(b) || n >= smallRead && c.small <= smallReads: // or as much as has come during the wait
+				c.small = 0
+			case n < smallRead:
+				c.small++
+			}
 			return n, err
 		}
 	}
@@ -85,6 +107,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
+	c.small = min(c.small, 0)
 	if c.kept != nil {
 		return c.writeJoined(b)
 	}

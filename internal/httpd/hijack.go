@@ -30,6 +30,9 @@ func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 		if w, ok := wrapped.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = w.UnsafeConn()
 		}
+		if below := connOf(conn); below != nil { // which stays below TLS
+			below.small = neverSmall
+		}
 		buffered := readBuffered(wrapped, conn)
 		h(unwrap(conn), buffered)
 	})
