@@ -50,12 +50,21 @@ func (g *Group) startBeside() {
 	}
 }
 
+// While others wait for processors, decoding beside uses a quarter of its own.
+const (
+	decodeSlice = time.Millisecond
+	decodePause = 3 * time.Millisecond
+)
+
 // decodeBeside decodes heavy frames until none waits. The goroutines of all groups together decode
 // no more at once than decoders has places.
 func (g *Group) decodeBeside() {
 	defer g.besides.Done()
 	prep, stages, err := g.tools()
 	defer prep.close()
+	if err == nil {
+		prep.decoder.Pace = &codec.Pace{Others: &bulk.Others, Slice: decodeSlice, Pause: decodePause}
+	}
 	for err == nil {
 		select {
 		case g.decoders <- struct{}{}:

@@ -7,6 +7,7 @@ package bulk
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,8 +21,10 @@ const pause = time.Millisecond
 // turns are those of all computations of the process.
 var turns struct {
 	mu       sync.Mutex
-	occupied int // processors, by Occupy
-	running  int // computations, or the pauses after them
+	occupied int         // processors, by Occupy
+	timer    *time.Timer // of look
+	slept    time.Time   // since when
+	running  int         // computations, or the pauses after them
 	waiting  []chan struct{}
 }
 
@@ -82,19 +85,53 @@ func admit() {
 	}
 }
 
-// Occupy says that a processor computes something that cannot take turns, such as a large picture, until the returned
+// Occupy says that a processor computes something that takes no turns, such as a large picture, until the returned
 // function is called. Others take turns on one processor less, and where none is left but the one for all else,
 // there are pauses between them.
 func Occupy() (free func()) {
 	turns.mu.Lock()
 	defer turns.mu.Unlock()
 	turns.occupied++
+	if turns.occupied == 1 {
+		turns.slept = time.Now()
+		turns.timer = time.AfterFunc(sleep, look)
+	}
 	return func() {
 		turns.mu.Lock()
 		defer turns.mu.Unlock()
-		turns.occupied--
+		if turns.occupied--; turns.occupied == 0 {
+			turns.timer.Stop()
+			Others.Store(0)
+		}
 		admit()
 	}
+}
+
+// Others is not 0 while others wait for processors that are occupied: goroutines of this process, or threads of it and of others. What
+// occupies one should pause then, now and then, for longer than it computes.
+var Others atomic.Uint32
+
+// A goroutine that a timer starts after sleep begins no later than late after that when nobody waits.
+const (
+	sleep = 2 * time.Millisecond
+	late  = time.Millisecond / 2
+)
+
+// look sets Others, again and again while processors are occupied.
+func look() {
+	now := time.Now()
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	if turns.occupied == 0 {
+		return
+	}
+	wait := uint32(0)
+	if now.Sub(turns.slept) > sleep+late {
+		wait = 1
+	}
+	Others.Store(wait)
+	turns.slept = time.Now()
+	turns.timer.Reset(sleep)
 }
 
 // Running returns how many computations run now, or have their pause.

@@ -127,3 +127,18 @@ func TestOccupiedNoMore(t *testing.T) {
 		End()
 	})
 }
+
+// Others wait while another goroutine keeps the only processor, as long as one is occupied.
+func TestOthers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	free := Occupy()
+	for begun := time.Now(); Others.Load() == 0; {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("nobody has waited")
+		}
+	}
+	free()
+	if Others.Load() != 0 {
+		t.Error("others wait for a processor that is not occupied")
+	}
+}

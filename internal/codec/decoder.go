@@ -32,6 +32,9 @@ type Decoder struct {
 	// get so far, or only copied.
 	Drawn time.Duration
 
+	// Pace, if not nil, slows decoding down. The pauses do not count in Limits.MaxTime.
+	Pace *Pace
+
 	frame    []byte
 	axes     [maxAxes]axis
 	axisUses uint64
@@ -59,7 +62,7 @@ func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
 // Close frees the scratch memory. It may be called twice, and the Decoder
 // may be used again afterwards.
-func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory} }
+func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory, Pace: d.Pace} }
 
 // Decode decodes the picture b into dst, whose length must be t.Size of the
 // upright picture (Header returns its size). After an error dst may be partly
@@ -99,6 +102,9 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 	d.deadline = time.Time{}
 	if d.Limits.MaxTime > 0 {
 		d.deadline = time.Now().Add(d.Limits.MaxTime)
+	}
+	if d.Pace != nil {
+		d.Pace.since = time.Now()
 	}
 	if err := d.decode(b, &j); err != nil {
 		if errors.Is(err, ErrSlow) {

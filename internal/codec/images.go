@@ -33,7 +33,7 @@ func (d *Decoder) decodeWebP(b []byte, j *job) error {
 // decodeGoWebP decodes a WebP with x/image/webp.
 func (d *Decoder) decodeGoWebP(b []byte, j *job) error {
 	d.reader.Reset(b)
-	m, err := webp.Decode(&timedReader{&d.reader, d.deadline})
+	m, err := webp.Decode(&timedReader{&d.reader, d})
 	d.reader.Reset(nil)
 	if err != nil {
 		return pictureError(WebP, err)

@@ -21,7 +21,7 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 		return fmt.Errorf("codec: jpeg: %w: a quantisation table is missing", ErrCorrupt)
 	}
 	d.reader.Reset(b)
-	var r io.Reader = &timedReader{&d.reader, d.deadline}
+	var r io.Reader = &timedReader{&d.reader, d}
 	if !huffman {
 		d.reader.Reset(b[2:])
 		r = io.MultiReader(bytes.NewReader(b[:2]), bytes.NewReader(standardTables()), r)
@@ -34,14 +34,15 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// timedReader ends decoding at a deadline, between two reads.
+// timedReader ends decoding at its deadline, and pauses, between two reads.
 type timedReader struct {
-	r     io.Reader
-	until time.Time // zero: none
+	r io.Reader
+	d *Decoder
 }
 
 func (t *timedReader) Read(b []byte) (int, error) {
-	if !t.until.IsZero() && time.Now().After(t.until) {
+	t.d.pause()
+	if until := t.d.deadline; !until.IsZero() && time.Now().After(until) {
 		return 0, ErrSlow
 	}
 	return t.r.Read(b)

@@ -80,6 +80,7 @@ type pngReader struct {
 	hasColor bool
 	err      error
 	took     time.Duration
+	paced    *Decoder // with a Pace; or nil
 }
 
 var _ rowReader = (*pngReader)(nil)
@@ -290,6 +291,10 @@ func (r *pngReader) readRow() []byte {
 	k := r.rows & 1
 	if !r.readRaw() {
 		return nil
+	}
+	if r.paced != nil {
+		r.paced.pause()
+		r.z.deadline = r.paced.deadline
 	}
 	raw := r.raw[k]
 	unfilter(raw[0], raw[1:], r.raw[1-k][1:], max(1, r.info.pngDepth*pngSamples[r.info.pngColor]/8))
@@ -502,7 +507,10 @@ func (d *Decoder) decodePNG(b []byte, j *job) error {
 		d.png = new(pngReader)
 	}
 	r := d.png
-	defer func() { r.rest, r.z.in, r.z.next = nil, nil, nil }()
+	if d.Pace != nil {
+		r.paced = d
+	}
+	defer func() { r.rest, r.z.in, r.z.next, r.paced = nil, nil, nil, nil }()
 	if err := r.start(b, j.info, d.deadline); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 		return fmt.Errorf("codec: webp: %w: its first frame %v reaches beyond the canvas %v", ErrCorrupt, at, canvas.Max)
 	}
 	d.reader.Reset(still(body, at))
-	m, err := webp.Decode(&timedReader{&d.reader, d.deadline})
+	m, err := webp.Decode(&timedReader{&d.reader, d})
 	d.reader.Reset(nil)
 	if err != nil {
 		return pictureError(WebP, err)
