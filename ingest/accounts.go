@@ -23,7 +23,7 @@ type Quotas struct {
 	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded; with that used up, further pictures are dropped or refused"`
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
 	Streams   float64 `yaml:"streams" min:"0" max:"1e9" help:"most streams at once: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
-	Sessions  float64 `yaml:"sessions" min:"0" max:"1e9" help:"most WebSockets at once; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
+	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" help:"most WebSockets at once, fewer than limits.max_sessions; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
 	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`
 
@@ -34,7 +34,7 @@ type Quotas struct {
 func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
 		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
-		stream.QuotaStreams: q.Streams, stream.QuotaSessions: q.Sessions, stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
+		stream.QuotaStreams: q.Streams, stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {

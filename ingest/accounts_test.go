@@ -117,7 +117,7 @@ func TestCheckQuotas(t *testing.T) {
 	if l := q.limits(all); l != (stream.Limits{}) {
 		t.Errorf("%v", l)
 	}
-	if l := q.limits(nil); l[stream.QuotaDecoders] != 8 || l[stream.QuotaEndpoints] != 256 {
+	if l := q.limits(nil); l[stream.QuotaDecoders] != 8 || l[stream.QuotaSessions] != 7500 || l[stream.QuotaEndpoints] != 256 {
 		t.Errorf("%v", l)
 	}
 }

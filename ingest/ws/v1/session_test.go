@@ -191,7 +191,8 @@ func TestWaitingSessionsOfAClient(t *testing.T) {
 func TestQuotaOfSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		account := ingest.NewAccounts(ingest.Quotas{Sessions: 2}).OfAddress(netip.Addr{})
+		two := 2
+		account := ingest.NewAccounts(ingest.Quotas{Sessions: &two}).OfAddress(netip.Addr{})
 		for range 2 {
 			v := r.connectAs(account)
 			find[*wire.Ready](v)
