@@ -33,7 +33,7 @@ type conn struct {
 
 	cork atomic.Pointer[cork] // nil = it was never corked
 
-	// Used by the connection's goroutine only.
+	// Used by the connection's goroutine only; small is only read when somebody has taken the connection over.
 	small int     // reads in a row, without a write between them, that have brought few bytes
 	join  bool    // the next write is kept until the one after it
 	kept  *[]byte // what is kept
@@ -107,7 +107,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
-	c.small = min(c.small, 0)
+	if c.small > 0 { // otherwise it belongs to the reader
+		c.small = 0
+	}
 	if c.kept != nil {
 		return c.writeJoined(b)
 	}
