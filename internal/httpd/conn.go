@@ -29,7 +29,7 @@ type conn struct {
 	// See Server.Context; they are set once.
 	ctx     context.Context // nil = no request has asked for it
 	cancel  context.CancelCauseFunc
-	watched uint64 // its number in the watcher
+	watched uint64 // its number in Server.watcher
 
 	cork atomic.Pointer[cork] // nil = it was never corked
 
@@ -182,6 +182,15 @@ func (c *conn) CloseWrite() error {
 		return h.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// reset closes a connection on which nothing was sent or received, without the exchange that ends others: its client has
+// left, or it gives way to another one.
+func (c *conn) reset() {
+	if t, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
 }
 
 // SyscallConn implements syscall.Conn.

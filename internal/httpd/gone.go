@@ -30,7 +30,7 @@ func (s *Server) Context(c *fiber.Ctx, parent context.Context) context.Context {
 	}
 	if w.ctx == nil {
 		w.ctx, w.cancel = context.WithCancelCause(parent)
-		s.watcher.add(w)
+		w.watched = s.watcher.add(w, departed, w.left)
 	}
 	return w.ctx
 }
@@ -49,7 +49,7 @@ func (s *Server) forget(c *conn) {
 	if c.ctx == nil {
 		return
 	}
-	s.watcher.remove(c)
+	s.watcher.remove(c.watched)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

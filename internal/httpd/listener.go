@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"container/list"
 	"net"
 	"sync"
 	"time"
@@ -9,8 +10,9 @@ import (
 )
 
 // listener wraps accepted connections, below TLS. Accept returns a connection when its first byte has arrived: the HTTP
-// server takes a buffer and a larger stack for each connection that it has, and clients that send nothing can have as
-// many as limits.max_connections.
+// server takes a goroutine, a buffer and a larger stack for each connection that it has, and clients that send nothing can
+// have as many as limits.max_connections. Until then a connection has an entry in a list and in a watcher. On systems other
+// than Linux it comes at once.
 type listener struct {
 	net.Listener
 	limit      time.Duration // for the first byte
@@ -21,14 +23,28 @@ type listener struct {
 	ended chan struct{} // closed when there are no more connections
 	err   error         // of the inner listener, set before ended is closed
 
+	arrivals watcher // of first bytes, and of the ends of connections that wait for theirs
+
 	mu      sync.Mutex
-	waiting map[*conn]struct{} // for their first byte
-	until   time.Time          // when they end at the latest; zero = the listener is open
-	all     sync.WaitGroup     // their goroutines
+	waiting list.List   // of *waiting, the oldest first
+	expiry  *time.Timer // calls expire; nil = no connection has waited
+	until   time.Time   // when all end at the latest; zero = the listener is open
+	open    int         // connections that wait, or are handed over or closed
+	none    sync.Cond   // open has become 0
+}
+
+// waiting is a connection that waits for its first byte.
+type waiting struct {
+	*conn
+	number uint64 // in listener.arrivals
+	until  time.Time
+	at     *list.Element // in listener.waiting, which owns the connection; nil = it waits no more
 }
 
 func newListener(inner net.Listener, limit time.Duration) *listener {
-	return &listener{Listener: inner, limit: limit, ready: make(chan net.Conn), ended: make(chan struct{}), waiting: map[*conn]struct{}{}}
+	l := &listener{Listener: inner, limit: limit, ready: make(chan net.Conn), ended: make(chan struct{})}
+	l.none.L = &l.mu
+	return l
 }
 
 // Accept implements net.Listener. It must be called until it returns an error, which after Close it does when no
@@ -50,8 +66,8 @@ func (l *listener) Close() error {
 	defer l.mu.Unlock()
 	if l.until.IsZero() {
 		l.until = time.Now().Add(idleGrace)
-		for c := range l.waiting {
-			_ = c.SetReadDeadline(l.until)
+		if l.expiry != nil {
+			l.expiry.Reset(idleGrace)
 		}
 	}
 	return err
@@ -59,59 +75,131 @@ func (l *listener) Close() error {
 
 func (l *listener) accept() {
 	defer close(l.ended)
-	defer l.all.Wait()
+	defer l.arrivals.close()
 	for {
 		inner, err := l.Listener.Accept()
 		if err != nil {
 			l.err = err
-			return
+			break
 		}
 		c := newConn(inner)
 		c.management = l.management
-		l.add(c)
-		l.all.Go(func() {
-			if l.arrives(c) {
-				l.ready <- c
-			} else {
-				_ = c.Close()
-			}
-		})
+		switch n := first(c); {
+		case n < 0:
+			c.reset()
+		case n > 0 || !l.wait(c):
+			l.ready <- c
+		}
 	}
-}
-
-func (l *listener) add(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting[c] = struct{}{}
-	until := l.until
-	if until.IsZero() {
-		until = time.Now().Add(l.limit)
+	for l.open > 0 {
+		l.none.Wait()
 	}
-	_ = c.SetReadDeadline(until)
+	if l.expiry != nil {
+		l.expiry.Stop()
+	}
 }
 
-// arrives waits for the first byte of a connection, and reports whether it has come.
-func (l *listener) arrives(c *conn) bool {
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.waiting, c)
-	}()
+// first returns how many bytes there are of a connection, at most 1: 0 if none has come, -1 if none will come. One without a
+// descriptor is taken to have some.
+func first(c *conn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return true // it has no descriptor
+		return 1
 	}
-	n, failed := 0, error(nil)
-	var first [1]byte
-	err = raw.Read(func(fd uintptr) bool {
+	n, b := 0, [1]byte{}
+	if err := raw.Control(func(fd uintptr) {
 		for {
-			n, _, failed = unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			if failed != unix.EINTR {
-				return failed != unix.EAGAIN
+			if n, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT); err != unix.EINTR {
+				return
 			}
 		}
-	})
-	return err == nil && failed == nil && n > 0
+	}); err != nil {
+		return -1
+	}
+	switch {
+	case err == unix.EAGAIN:
+		return 0
+	case err != nil || n == 0:
+		return -1
+	}
+	return 1
+}
+
+// wait has the connection wait for its first byte. It returns false if that cannot be watched.
+func (l *listener) wait(c *conn) bool {
+	w := &waiting{conn: c}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.until = l.until; w.until.IsZero() {
+		w.until = time.Now().Add(l.limit)
+	}
+	if w.number = l.arrivals.add(c, readable, func() { l.arrived(w) }); w.number == 0 {
+		return false
+	}
+	l.open++
+	w.at = l.waiting.PushBack(w)
+	switch {
+	case l.expiry == nil:
+		l.expiry = time.AfterFunc(time.Until(w.until), l.expire)
+	case l.waiting.Len() == 1:
+		l.expiry.Reset(time.Until(w.until))
+	}
+	return true
+}
+
+// arrived is called when something has arrived, or has ended, on a connection that waits.
+func (l *listener) arrived(w *waiting) {
+	l.mu.Lock()
+	mine := w.at != nil
+	if mine {
+		l.waiting.Remove(w.at)
+		w.at = nil
+	}
+	l.mu.Unlock()
+	if !mine {
+		return // it has expired
+	}
+	if first(w.conn) > 0 {
+		l.arrivals.release(w.conn)
+		l.ready <- w.conn
+	} else {
+		w.reset()
+	}
+	l.leave(1)
+}
+
+// expire closes the connections whose first byte has not come in time.
+func (l *listener) expire() {
+	var late []*waiting
+	now := time.Now()
+	l.mu.Lock()
+	for e := l.waiting.Front(); e != nil; e = l.waiting.Front() {
+		w := e.Value.(*waiting)
+		if l.until.IsZero() && now.Before(w.until) {
+			l.expiry.Reset(w.until.Sub(now))
+			break
+		}
+		l.waiting.Remove(e)
+		w.at = nil
+		late = append(late, w)
+	}
+	l.mu.Unlock()
+	for _, w := range late {
+		l.arrivals.remove(w.number)
+		_ = w.Close()
+	}
+	l.leave(len(late))
+}
+
+// leave says that n connections neither wait nor are handed over any more.
+func (l *listener) leave(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open -= n; l.open == 0 {
+		l.none.Broadcast()
+	}
 }
 
 var _ net.Listener = (*listener)(nil)

@@ -76,38 +76,43 @@ func TestFirstByteInTime(t *testing.T) {
 // When the listener is closed, connections that wait may still send for a moment, and Accept returns when none is left.
 func TestClosedListener(t *testing.T) {
 	l := firsts(t, time.Hour)
-	waits := newConn(&fakeConn{})
-	l.add(waits)
-	began := time.Now()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	sets := waits.Conn.(*fakeConn).deadlines
-	if n := len(sets); n != 2 || sets[0].Before(began.Add(time.Minute)) || sets[1].Before(began.Add(idleGrace)) || sets[1].After(time.Now().Add(idleGrace)) {
-		t.Errorf("deadlines %v after %v", sets, began)
-	}
-	late := newConn(&fakeConn{}) // it was accepted in the moment of the end
-	if l.add(late); !late.Conn.(*fakeConn).deadlines[0].Equal(sets[1]) {
-		t.Error("a connection that came with the end may wait")
-	}
-	l = firsts(t, time.Hour)
-	silent := dialed(t, l)
-	ended := make(chan error)
-	go func() { _, err := l.Accept(); ended <- err }()
-	for n := 0; n == 0; { // until it waits
+	silent, sends := dialed(t, l), dialed(t, l)
+	accepted, ended := make(chan net.Conn, 1), make(chan error)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			accepted <- c
+		}
+	}()
+	for n := 0; n < 2; { // until both wait
 		l.mu.Lock()
-		n = len(l.waiting)
+		n = l.waiting.Len()
 		l.mu.Unlock()
 		time.Sleep(time.Millisecond)
 	}
+	began := time.Now()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+	if l.until.Before(began.Add(idleGrace)) || l.until.After(time.Now().Add(idleGrace)) {
+		t.Errorf("they end at %v, closed at %v", l.until, began)
+	}
+	if _, err := sends.Write([]byte{1}); err != nil {
+		t.Error(err)
+	}
+	_ = (<-accepted).Close()
 	_ = silent.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := silent.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("the connection stays: %v", err)
 	}
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v", err)
+	}
+	if l.open != 0 || l.waiting.Len() != 0 {
+		t.Errorf("%d are open, %d wait", l.open, l.waiting.Len())
 	}
 }
