@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/ingest/sources"
@@ -63,6 +64,8 @@ type Decoder struct {
 	wake   chan struct{} // one slot: queue, ended or closed has changed
 	done   chan struct{} // closed when all goroutines have ended
 	placed bool          // it has a place; for run
+
+	discarded atomic.Uint64 // chunks
 
 	mu            sync.Mutex
 	queue         []*chunk // fed and not yet written to ffmpeg
@@ -263,6 +266,7 @@ func (d *Decoder) signal() {
 
 // discard ends a chunk that is not in any list.
 func (d *Decoder) discard(c *chunk, why stream.Reason, err error) {
+	d.discarded.Add(1)
 	c.lease.Release()
 	c.lease, c.data = nil, nil
 	d.mu.Lock()
@@ -276,6 +280,9 @@ func (d *Decoder) discard(c *chunk, why stream.Reason, err error) {
 		d.endFrame(c, why, err)
 	}
 }
+
+// Discarded returns how many chunks were discarded since the decoder was opened.
+func (d *Decoder) Discarded() uint64 { return d.discarded.Load() }
 
 // endFrame passes the ending of a chunk's frame to the stream, or to the client when
 // the stream has closed.

@@ -44,6 +44,7 @@ type reader struct {
 
 	answers, allowed bucket // of pings
 	texts            bucket
+	discards         bucket // of chunks
 }
 
 // incoming is a message that is being read. The client has time for it by what has arrived of it:
@@ -251,6 +252,29 @@ func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
 		*size = lease.Len()
 	}
 	return lease, nil
+}
+
+// The bounds of the chunks of video that one connection sends and that are discarded: a burst, and the rate a second. A client in
+// `latest` may send more than its credit allows, and a discarded chunk costs the server hardly more than reading it: so the
+// connection is read more slowly.
+const (
+	discardBurst, discardRate = 1024, 2048
+	discardPause              = 10 * time.Millisecond // in which the reader waits, until the rate permits the next chunk
+)
+
+// Discarded counts n chunks that were discarded, and waits as long as they are too many. Only the reader goroutine may call it.
+func (in *reader) Discarded(n uint64) {
+	for range n {
+		for !in.discards.take(time.Since(in.socket.started), discardBurst, discardRate) {
+			pause := time.NewTimer(discardPause)
+			select {
+			case <-pause.C:
+			case <-in.socket.closing:
+				pause.Stop()
+				return
+			}
+		}
+	}
 }
 
 // Skip reads the rest of a message and discards it.

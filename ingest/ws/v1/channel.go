@@ -45,8 +45,9 @@ type asked struct {
 
 // channelReader is the state of a channel that only the reader goroutine uses.
 type channelReader struct {
-	params  stream.Params // of frames that bring none, once they were updated
-	closing bool          // its client has closed it, a video
+	params    stream.Params // of frames that bring none, once they were updated
+	closing   bool          // its client has closed it, a video
+	discarded uint64        // chunks that its decoder had discarded after the newest one
 }
 
 // channelWriter is what the writer goroutine knows of a channel. It goes from one connection's writer to the next one's.

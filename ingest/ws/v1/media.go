@@ -204,6 +204,9 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 			return err
 		}
 		d.Feed(f, stream.Now())
+		before := c.reader.discarded
+		c.reader.discarded = d.Discarded()
+		p.link.Discarded(c.reader.discarded - before)
 		return nil
 	}
 	if err := st.Submit(f); err != nil {
