@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"millrace/internal/records"
 )
 
 // conn is an open connection. Its deadlines are those of any connection, but a later
@@ -31,7 +33,7 @@ type conn struct {
 	cancel  context.CancelCauseFunc
 	watched uint64 // its number in Server.watcher
 
-	cork atomic.Pointer[cork] // nil = it was never corked
+	cork atomic.Pointer[records.Cork] // nil = it was never corked
 
 	// Used by the connection's goroutine only; small is only read when somebody has taken the connection over.
 	small int     // reads in a row, without a write between them, that have brought few bytes
@@ -121,7 +123,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	if k := c.cork.Load(); k != nil {
-		if n, corked, err := k.collect(c, b); corked {
+		if n, corked, err := k.Collect(b, c.writeNow); corked {
 			return n, err
 		}
 	}

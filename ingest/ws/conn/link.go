@@ -64,9 +64,6 @@ type corker interface {
 	Uncork() error
 }
 
-// maxRecord is how much one record of TLS holds (RFC 8446, section 5.1), in bytes.
-const maxRecord = 16 << 10
-
 func newLink(conn net.Conn, memory *buf.Pool, started time.Time) *link {
 	l := &link{Conn: conn, memory: memory, started: started, writing: make(chan struct{}, 1)}
 	if t, ok := conn.(*tls.Conn); ok {
@@ -188,7 +185,7 @@ func (l *link) send(frames *net.Buffers, wait time.Duration) error {
 	return l.broken
 }
 
-// sendRecords writes over TLS. The records, of at most maxRecord bytes of content, leave in
+// sendRecords writes over TLS. The records, of at most records.Max bytes of content, leave in
 // one system call, or in one for each 63 KiB.
 func (l *link) sendRecords(parts [][]byte) error {
 	size := 32<<10 - buf.Headroom

@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest/ws/encode"
+	"millrace/internal/records"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -89,7 +90,7 @@ func (w *Writer) pending() bool { return len(w.tools.collected) > 0 }
 // write writes what is collected, and then the rest of its last message.
 func (w *Writer) write(rest []byte) {
 	t := w.tools
-	if n := min(maxRecord-len(t.collected), len(rest)); n > 0 && w.socket.link.corker != nil {
+	if n := min(records.Max-len(t.collected), len(rest)); n > 0 && w.socket.link.corker != nil {
 		t.collected, rest = append(t.collected, rest[:n]...), rest[n:] // else the header would be a record of its own
 	}
 	t.parts = [...][]byte{t.collected, rest}
