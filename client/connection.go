@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/internal/backoff"
+	"millrace/internal/records"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -80,7 +81,6 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	c := &conn{stop: make(chan struct{})}
 	d := &websocket.Dialer{
 		Subprotocols: []string{wire.Subprotocol}, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, HandshakeTimeout: handshakeTimeout,
-		TLSClientConfig: s.c.tls,
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			raw, err := s.c.dialTCP(ctx, network, addr)
 			if err != nil {
@@ -90,6 +90,7 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 			return c.raw, nil
 		},
 	}
+	d.NetDialTLSContext = records.Dialer(d.NetDialContext, s.c.tls)
 	if s.opts.Ticket != nil {
 		ticket, err := s.opts.Ticket(s.ctx)
 		if err != nil {
