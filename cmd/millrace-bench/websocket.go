@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/records"
 )
 
 const (
@@ -139,8 +141,9 @@ func openEchoClient(url string, size, conns int, header http.Header) (*echoClien
 		return nil, err
 	}
 	p := &echoClient{msg: msg, size: size}
+	dialTLS := records.Dialer(new(net.Dialer).DialContext, &tls.Config{InsecureSkipVerify: true}) // of a server in this process
 	for range conns {
-		d := &websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // of a server in this process
+		d := &websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second, NetDialTLSContext: dialTLS}
 		c, _, err := d.Dial(url, header)
 		if err != nil {
 			p.close()
