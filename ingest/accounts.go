@@ -22,7 +22,8 @@ type Quotas struct {
 	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" help:"most bytes of frames a second; of a video its decoded pictures"`
 	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded; with that used up, further pictures are dropped or refused"`
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
-	Streams   float64 `yaml:"streams" min:"0" max:"1e9" help:"most streams at once: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
+	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" help:"most streams at once, fewer than max_flows of a model: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
+	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" help:"most sequences of requests at once, of all models together, fewer than sequences.max of a model"`
 	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" help:"most WebSockets at once, fewer than limits.max_sessions; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
 	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`
@@ -34,7 +35,7 @@ type Quotas struct {
 func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
 		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
-		stream.QuotaStreams: q.Streams, stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
+		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences), stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {

@@ -20,7 +20,8 @@ func addressOf(i int) netip.Addr {
 // stay; beyond that clients share one, which has the quotas of one.
 func TestAccountsAreBounded(t *testing.T) {
 	for _, held := range []bool{false, true} {
-		accounts := NewAccounts(Quotas{Requests: 1e9, Streams: 2})
+		two := 2
+		accounts := NewAccounts(Quotas{Requests: 1e9, Streams: &two})
 		accounts.max = 100
 		first := accounts.OfAddress(addressOf(0))
 		if err := first.Hold(stream.QuotaStreams); err != nil {
@@ -62,7 +63,8 @@ func TestAccountsAreBounded(t *testing.T) {
 // TestAccountsOfPrincipals: a principal has one account, also when it is read again, whose quotas are those of the newest; so many have their
 // name in the metrics.
 func TestAccountsOfPrincipals(t *testing.T) {
-	accounts := NewAccounts(Quotas{Streams: 1})
+	one := 1
+	accounts := NewAccounts(Quotas{Streams: &one})
 	old, changed := &Principal{Key: "key:1", Name: "camera"}, &Principal{Key: "key:1", Name: "camera", Quotas: map[string]float64{"streams": 3}}
 	a := accounts.Of(old)
 	if accounts.Of(old) != a || accounts.Of(changed) != a || NewAccounts(Quotas{}).Of(old) == a {
@@ -117,7 +119,7 @@ func TestCheckQuotas(t *testing.T) {
 	if l := q.limits(all); l != (stream.Limits{}) {
 		t.Errorf("%v", l)
 	}
-	if l := q.limits(nil); l[stream.QuotaDecoders] != 8 || l[stream.QuotaSessions] != 7500 || l[stream.QuotaEndpoints] != 256 {
+	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072, stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaEndpoints: 256}) {
 		t.Errorf("%v", l)
 	}
 }

@@ -52,8 +52,8 @@ type Sequences struct {
 type sequenceKey struct {
 	model, version string // as requested
 	id             SequenceID
-	// client is whose it is; nil = of requests without an account. It holds a place of
-	// stream.QuotaStreams meanwhile, so that it is not forgotten and made anew.
+	// client is whose it is; nil = of requests without an account. It holds places of
+	// stream.QuotaStreams and QuotaSequences meanwhile, so that it is not forgotten and made anew.
 	client *stream.Account
 }
 
@@ -113,7 +113,7 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version stri
 // ending with the ids of its trace, as OneShot.Refuse. Errors: InvalidArgument, without
 // Start for a sequence that the client of f.Account has not open; Overloaded, for
 // sequences.max; FlowControl, when too many requests of the sequence wait, and for
-// quotas.streams; those of the model.
+// quotas.streams and quotas.sequences; those of the model.
 func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
 	if err := f.Account.TakeFrame(&f, 0); err != nil {
 		r := one.Refuse(model, version, &f, err)
@@ -220,13 +220,13 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 	if err != nil {
 		return nil, err
 	}
-	if err := key.client.Hold(stream.QuotaStreams); err != nil {
+	if err := holdSequence(key.client); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
 	if t.used[key.model] >= m.Sequences.Max {
 		t.mu.Unlock()
-		key.client.Release(stream.QuotaStreams)
+		releaseSequence(key.client)
 		return nil, stream.Errorf(stream.Overloaded, "sequences.max", "%d sequences of model %s are open already: end one with sequence_end, or raise the setting", m.Sequences.Max, key.model)
 	}
 	t.used[key.model]++
@@ -262,9 +262,27 @@ func (t *Sequences) notOpen(key sequenceKey) error {
 		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence: set parameters.sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
 }
 
+// holdSequence takes a client's places for a sequence.
+func holdSequence(client *stream.Account) error {
+	if err := client.Hold(stream.QuotaSequences); err != nil {
+		return err
+	}
+	err := client.Hold(stream.QuotaStreams)
+	if err != nil {
+		client.Release(stream.QuotaSequences)
+	}
+	return err
+}
+
+// releaseSequence gives back what holdSequence has taken.
+func releaseSequence(client *stream.Account) {
+	client.Release(stream.QuotaStreams)
+	client.Release(stream.QuotaSequences)
+}
+
 // free gives the places of a sequence back.
 func (t *Sequences) free(of sequenceKey) {
-	of.client.Release(stream.QuotaStreams)
+	releaseSequence(of.client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.used[of.model]--; t.used[of.model] == 0 {

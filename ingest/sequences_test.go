@@ -271,16 +271,19 @@ func TestSequencesOfClients(t *testing.T) {
 func TestSequencesHoldPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 3, Idle: time.Minute}})
-		var a, b stream.Account
+		var a, b, c stream.Account
 		a.SetLimits(stream.Limits{stream.QuotaStreams: 2}, time.Second)
+		c.SetLimits(stream.Limits{stream.QuotaSequences: 1}, time.Second)
 		as := func(client *stream.Account, id uint64, flags int, data string) string {
 			return s.sendAs(t.Context(), client, s.rest, of(id, flags), data)
 		}
 		const over = "flow_control: quotas.streams"
 		holds := func(client *stream.Account, want int) {
 			t.Helper()
-			if got, _ := client.Holds(stream.QuotaStreams); got != want {
-				t.Errorf("%d places are held, want %d", got, want)
+			for _, quota := range []stream.Quota{stream.QuotaStreams, stream.QuotaSequences} {
+				if got, _ := client.Holds(quota); got != want {
+					t.Errorf("%d %v are held, want %d", got, quota, want)
+				}
 			}
 		}
 		s.want(as(&a, 1, begin, "a"), "1")
@@ -300,6 +303,9 @@ func TestSequencesHoldPlaces(t *testing.T) {
 		synctest.Wait()
 		holds(&a, 0)
 		holds(&b, 0)
+		s.want(as(&c, 1, begin, "a"), "1")
+		s.want(as(&c, 2, begin, "a"), "flow_control: quotas.sequences")
+		holds(&c, 1)
 		s.want(as(&a, 4, begin, "a"), "1")
 		if err := s.Unload(t.Context(), "m", ""); err != nil {
 			t.Fatal(err)
@@ -307,6 +313,7 @@ func TestSequencesHoldPlaces(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		holds(&a, 0)
+		holds(&c, 0)
 	})
 }
 

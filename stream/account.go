@@ -17,6 +17,7 @@ const (
 	QuotaDecode                 // seconds of decoding pictures
 	QuotaLoads                  // of models
 	QuotaStreams                // streams
+	QuotaSequences              // sequences of requests, which are streams, too
 	QuotaSessions               // connections of WebSockets, and sessions that can be resumed
 	QuotaDecoders               // videos that are decoded
 	QuotaEndpoints              // endpoints that requests of the client have made
@@ -29,7 +30,7 @@ const (
 const Quotas = int(quotas)
 
 // QuotaNames are the names of the quotas, as in settings.
-var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sessions", "decoders", "endpoints"}
+var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "endpoints"}
 
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }

@@ -41,7 +41,10 @@ func many(b *bench) error {
 	if idle < manyIdle {
 		fmt.Fprintf(b.progress, "only %d descriptors may be open: ", idle+spareDescriptors)
 	}
-	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spareDescriptors) },
+	t, err := serve(func(c *server.Config) {
+		unbounded := 0 // the streams are one client's
+		c.Limits.MaxSessions, c.Quotas.Sessions, c.Quotas.Streams = 2*(manyIdle+spareDescriptors), &unbounded, &unbounded
+	},
 		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func authentication(b *bench) error {
 	}
 	guarded, err := serve(func(c *server.Config) {
 		const much = 1e9
-		c.Auth.Keys, c.Quotas = file, ingest.Quotas{Requests: much, Frames: much, Bytes: 1e15, Decode: 1e6, Loads: much, Streams: much}
+		c.Auth.Keys, c.Quotas = file, ingest.Quotas{Requests: much, Frames: much, Bytes: 1e15, Decode: 1e6, Loads: much}
 	}, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err
