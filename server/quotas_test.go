@@ -259,6 +259,32 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 	c.checkFigures("c")
 }
 
+// TestQuotaOfRegions: a client registers so many regions of shared memory, over both protocols together, and leaves room for those of others.
+func TestQuotaOfRegions(t *testing.T) {
+	k, all := startQuotas(t, map[string]map[string]float64{"bad": {"regions": 2}, "good": nil}, func(c *Config) { c.Limits.MaxRegions = 3 })
+	key, _ := memoryOf(t, "mine")
+	other, _ := memoryOf(t, "hers")
+	bad := &sharer{t: t, s: k.Server, key: all["bad"].key}
+	for i, want := range []string{"", "", "quotas.regions", "quotas.regions"} {
+		if got := bad.over(i%2 == 0).register(fmt.Sprint(i), key); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%d: %s, want %s", i, got, want)
+		}
+	}
+	good := &sharer{t: t, s: k.Server, key: all["good"].key}
+	if got := good.register("0", other); got != "" {
+		t.Error(got)
+	}
+	figures := k.figures(t)
+	for series, want := range map[string]float64{`millrace_quota_refused_total{principal="bad",quota="regions"}`: 2, `millrace_client_held{principal="bad",quota="regions"}`: 2, `millrace_client_held{principal="good",quota="regions"}`: 1} {
+		if got := figure(figures, series); got != want {
+			t.Errorf("%s %v, want %v", series, got, want)
+		}
+	}
+	if got := bad.unregister("0") + bad.register("2", key); got != "" {
+		t.Errorf("in place of another one: %s", got)
+	}
+}
+
 // TestQuotaOfLoads: a client makes so many endpoints, by default too, and so many loads; unloading gives the place of an endpoint back.
 func TestQuotaOfLoads(t *testing.T) {
 	three := 3

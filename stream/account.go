@@ -21,6 +21,7 @@ const (
 	QuotaSessions               // connections of WebSockets, and sessions that can be resumed
 	QuotaDecoders               // videos that are decoded
 	QuotaEndpoints              // endpoints that requests of the client have made
+	QuotaRegions                // regions of shared memory that the client has registered
 	quotas
 
 	rates = QuotaStreams // the number of quotas of rates
@@ -30,7 +31,7 @@ const (
 const Quotas = int(quotas)
 
 // QuotaNames are the names of the quotas, as in settings.
-var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "endpoints"}
+var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "endpoints", "regions"}
 
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }

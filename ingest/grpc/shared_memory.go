@@ -13,7 +13,8 @@ import (
 )
 
 // sharing returns who makes a call, as a client of shared memory.
-func sharing(ctx context.Context) (c shm.Client) {
+func (s *service) sharing(ctx context.Context) (c shm.Client) {
+	c.Account = s.account(ctx).Core()
 	if of := principal(ctx); of != nil {
 		c.Owner = of.Key
 	}
@@ -38,7 +39,7 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 	if s.shared == nil { // clients ask before they register
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
-	of := sharing(ctx)
+	of := s.sharing(ctx)
 	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
@@ -55,11 +56,11 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 
 // SystemSharedMemoryRegister implements the service.
 func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
-	of := sharing(ctx)
+	of := s.sharing(ctx)
 	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
-	if err := s.shared.Register(of.Owner, in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
+	if err := s.shared.Register(of, in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.SystemSharedMemoryRegisterResponse{}, nil
@@ -67,7 +68,7 @@ func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencep
 
 // SystemSharedMemoryUnregister implements the service.
 func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
-	of := sharing(ctx)
+	of := s.sharing(ctx)
 	if err := s.shared.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}

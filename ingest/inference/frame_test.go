@@ -99,7 +99,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 	}
 	memory := shm.New(dir, 1)
 	defer memory.UnregisterAll("")
-	if err := memory.Register("", "in", "in", 0, 4); err != nil {
+	if err := memory.Register(shm.Client{}, "in", "in", 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	at := oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: "in"}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
@@ -133,7 +133,7 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 	}
 	memory := shm.New(dir, 2)
 	for _, name := range []string{"in", "out"} {
-		if err := memory.Register("", name, "memory", 0, 8); err != nil {
+		if err := memory.Register(shm.Client{}, name, "memory", 0, 8); err != nil {
 			t.Fatal(err)
 		}
 	}

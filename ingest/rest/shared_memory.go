@@ -34,7 +34,7 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 
 // sharing returns who sends a request, as a client of shared memory.
 func sharing(c *fiber.Ctx) shm.Client {
-	of := shm.Client{Local: shm.Local(c.Context().RemoteAddr())}
+	of := shm.Client{Account: account(c).Core(), Local: shm.Local(c.Context().RemoteAddr())}
 	if p := principal(c); p != nil {
 		of.Owner = p.Key
 	}
@@ -47,40 +47,40 @@ func sharing(c *fiber.Ctx) shm.Client {
 	return of
 }
 
-// onRegions checks that the client may use shared memory. region "" is every region; owner is nil where those of all
+// onRegions checks that the client may use shared memory. region "" is every region; of is nil where those of all
 // clients are meant, for which the client manages the server.
-func (a *Adapter) onRegions(do func(c *fiber.Ctx, owner *string, region string) error) fiber.Handler {
+func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if a.opts.SharedMemory == nil && c.Method() == fiber.MethodGet {
 			return sendJSON(c, fiber.StatusOK, []byte("[]")) // clients ask before they register
 		}
-		of := sharing(c)
-		if err := a.opts.SharedMemory.CheckClient(of); err != nil {
+		client := sharing(c)
+		if err := a.opts.SharedMemory.CheckClient(client); err != nil {
 			return err
 		}
-		owner := &of.Owner
+		of := &client
 		switch all := c.Query(allOption); all {
 		case "", "false":
 		case "true":
 			if err := principal(c).Allows(role.Manage); err != nil {
 				return err
 			}
-			owner = nil
+			of = nil
 		default:
 			return stream.Errorf(stream.InvalidArgument, allOption, "%.32q is neither true nor false", all)
 		}
-		return do(c, owner, strings.Clone(pathValue(c, "region")))
+		return do(c, of, strings.Clone(pathValue(c, "region")))
 	}
 }
 
 // allOption is the option of the query that means the regions of all clients.
 const allOption = "all"
 
-func (a *Adapter) regionStatus(c *fiber.Ctx, owner *string, region string) (err error) {
+func (a *Adapter) regionStatus(c *fiber.Ctx, of *shm.Client, region string) (err error) {
 	var regions []shm.Status
-	if owner == nil {
+	if of == nil {
 		regions = a.opts.SharedMemory.StatusOfAll(region)
-	} else if regions, err = a.opts.SharedMemory.Status(*owner, region); err != nil {
+	} else if regions, err = a.opts.SharedMemory.Status(of.Owner, region); err != nil {
 		return err
 	}
 	body, err := json.Marshal(regions)
@@ -90,20 +90,20 @@ func (a *Adapter) regionStatus(c *fiber.Ctx, owner *string, region string) (err 
 	return sendJSON(c, fiber.StatusOK, body)
 }
 
-func (a *Adapter) unregisterRegion(c *fiber.Ctx, owner *string, region string) error {
+func (a *Adapter) unregisterRegion(c *fiber.Ctx, of *shm.Client, region string) error {
 	switch {
-	case owner == nil:
+	case of == nil:
 		a.opts.SharedMemory.UnregisterOfAll(region)
 	case region == "":
-		a.opts.SharedMemory.UnregisterAll(*owner)
+		a.opts.SharedMemory.UnregisterAll(of.Owner)
 	default:
-		a.opts.SharedMemory.Unregister(*owner, region)
+		a.opts.SharedMemory.Unregister(of.Owner, region)
 	}
 	return nil
 }
 
-func (a *Adapter) registerRegion(c *fiber.Ctx, owner *string, region string) error {
-	if owner == nil {
+func (a *Adapter) registerRegion(c *fiber.Ctx, of *shm.Client, region string) error {
+	if of == nil {
 		return stream.Errorf(stream.InvalidArgument, allOption, "a region is of the client that registers it: leave the option out")
 	}
 	body, err := readSmall(c)
@@ -114,7 +114,7 @@ func (a *Adapter) registerRegion(c *fiber.Ctx, owner *string, region string) err
 	if err != nil {
 		return err
 	}
-	return a.opts.SharedMemory.Register(*owner, region, ask.Key, ask.Offset, ask.ByteSize)
+	return a.opts.SharedMemory.Register(*of, region, ask.Key, ask.Offset, ask.ByteSize)
 }
 
 func (a *Adapter) noCUDAStatus(c *fiber.Ctx) error {

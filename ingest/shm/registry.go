@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"millrace/stream"
 	"millrace/stream/coded"
 )
 
@@ -56,19 +57,20 @@ type Status struct {
 // Region is a registered part of a shared memory. Its methods are safe for concurrent use.
 type Region struct {
 	Status
-	file   *os.File
-	memory fs.FileInfo // of file, to compare it with others
+	file    *os.File
+	memory  fs.FileInfo     // of file, to compare it with others
+	account *stream.Account // that holds its place of stream.QuotaRegions
 	// Under Registry.mu:
 	users        int  // Parts without their Release
 	unregistered bool // it is closed with the last of them
 }
 
 // Register opens the shared memory with a key, which is its name for shm_open, and makes
-// size bytes of it from offset available to an owner by the region's name. Errors:
+// size bytes of it from offset available to a client, its owner, by the region's name. Errors:
 // InvalidArgument, NotFound (no such shared memory), PermissionDenied, Conflict (the owner has
 // a region of the name, or another one has registered the memory), Overloaded (too many
-// regions); each names its field.
-func (r *Registry) Register(owner, name, key string, offset, size uint64) error {
+// regions), FlowControl (of this client); each names its field.
+func (r *Registry) Register(of Client, name, key string, offset, size uint64) (err error) {
 	if name == "" || len(name) > maxName {
 		return coded.Errorf(coded.InvalidArgument, "name", "has %d bytes: want 1 to %d", len(name), maxName)
 	}
@@ -84,7 +86,8 @@ func (r *Registry) Register(owner, name, key string, offset, size uint64) error 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old, taken := r.regions[id{owner, name}]; taken {
+	at := id{of.Owner, name}
+	if old, taken := r.regions[at]; taken {
 		if old.unregistered {
 			return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager: it was unregistered, and requests that use it have not ended", name)
 		}
@@ -93,11 +96,19 @@ func (r *Registry) Register(owner, name, key string, offset, size uint64) error 
 	if len(r.regions) >= r.max {
 		return coded.Errorf(coded.Overloaded, "limits.max_regions", "%d regions of shared memory are registered already: unregister one, or raise the setting", r.max)
 	}
+	if err := of.Account.Hold(stream.QuotaRegions); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			of.Account.Release(stream.QuotaRegions)
+		}
+	}()
 	file, err := r.open(base, key)
 	if err != nil {
 		return err
 	}
-	memory, err := r.claim(owner, key, file)
+	memory, err := r.claim(of.Owner, key, file)
 	if err != nil {
 		_ = file.Close()
 		return err
@@ -109,7 +120,7 @@ func (r *Registry) Register(owner, name, key string, offset, size uint64) error 
 		}
 		return err
 	}
-	r.regions[id{owner, name}] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: owner}, file: file, memory: memory}
+	r.regions[at] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: of.Owner}, file: file, memory: memory, account: of.Account}
 	return nil
 }
 
@@ -211,6 +222,7 @@ func (r *Registry) Release(region *Region) {
 func (r *Registry) closeUnused(region *Region) {
 	if region.unregistered && region.users == 0 {
 		_ = region.file.Close()
+		region.account.Release(stream.QuotaRegions)
 		delete(r.regions, id{region.Owner, region.Name})
 	}
 }
@@ -319,9 +331,10 @@ func Local(addr net.Addr) bool {
 
 // Client is who uses shared memory.
 type Client struct {
-	Owner string // whose regions are its own
-	Local bool   // its connection is from the same machine
-	Proxy string // the header of its request by which it came through a proxy; "" = none
+	Owner   string          // whose regions are its own
+	Account *stream.Account // is charged for the regions that it registers; nil = it has no quotas
+	Local   bool            // its connection is from the same machine
+	Proxy   string          // the header of its request by which it came through a proxy; "" = none
 }
 
 // ProxyHeaders are what requests have that came through a proxy, whose client may be on another

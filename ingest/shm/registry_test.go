@@ -12,7 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"millrace/stream"
 	"millrace/stream/coded"
 )
 
@@ -44,7 +46,7 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := file(t, dir, "in", []byte("0123456789"))
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("", "a", "/in", 2, 6); err != nil {
+	if err := r.Register(Client{}, "a", "/in", 2, 6); err != nil {
 		t.Fatal(err)
 	}
 	g, err := r.Part("", "a", 1, 5)
@@ -79,7 +81,7 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 	file(t, dir, "in", []byte("0123456789"))
 	r := newRegistry(t, dir, 2)
 	var used [2]*Region
-	if err := r.Register("", "a", "in", 0, 10); err != nil {
+	if err := r.Register(Client{}, "a", "in", 0, 10); err != nil {
 		t.Fatal(err)
 	}
 	for i := range used {
@@ -92,7 +94,7 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 	_, err := r.Part("", "a", 0, 10) // otherwise it could stay for ever
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	for _, g := range used {
-		isError(t, r.Register("", "a", "in", 0, 10), coded.Conflict, "name")
+		isError(t, r.Register(Client{}, "a", "in", 0, 10), coded.Conflict, "name")
 		if got := make([]byte, 10); g.Read(got, 0) != nil || string(got) != "0123456789" {
 			t.Errorf("read %q", got)
 		}
@@ -119,7 +121,7 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("", "taken", "in", 0, 100); err != nil {
+	if err := r.Register(Client{}, "taken", "in", 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -136,17 +138,17 @@ func TestRegisterRefuses(t *testing.T) {
 		{"a", "in", 100, 1, coded.InvalidArgument, "byte_size"}, {"a", "in", math.MaxUint64, 2, coded.InvalidArgument, "byte_size"}, {"a", "in", 1, math.MaxUint64, coded.InvalidArgument, "byte_size"},
 		{"a", "in", math.MaxInt64, 1, coded.InvalidArgument, "byte_size"},
 	} {
-		isError(t, r.Register("", c.name, c.key, c.offset, c.size), c.code, c.field)
+		isError(t, r.Register(Client{}, c.name, c.key, c.offset, c.size), c.code, c.field)
 		if n := descriptors(t, filepath.Dir(dir)); n != 1 { // that of "taken"
 			t.Errorf("%q: %d descriptors are open", c.key, n)
 		}
 	}
-	if err := r.Register("", "b", "in", 0, 1); err != nil {
+	if err := r.Register(Client{}, "b", "in", 0, 1); err != nil {
 		t.Error(err)
 	}
-	isError(t, r.Register("", "c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
+	isError(t, r.Register(Client{}, "c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
 	r.UnregisterAll("")
-	if err := r.Register("", "c", "in", 0, 1); err != nil {
+	if err := r.Register(Client{}, "c", "in", 0, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -162,13 +164,13 @@ func TestOwners(t *testing.T) {
 	}
 	r := newRegistry(t, dir, 4)
 	for _, c := range []struct{ owner, name, key string }{{"a", "x", "in"}, {"b", "x", "other"}, {"a", "y", "same"}} {
-		if err := r.Register(c.owner, c.name, c.key, 0, 10); err != nil {
+		if err := r.Register(Client{Owner: c.owner}, c.name, c.key, 0, 10); err != nil {
 			t.Fatal(c, err)
 		}
 	}
 	for _, key := range []string{"in", "/in", "same"} {
 		for _, owner := range []string{"b", "c", ""} {
-			isError(t, r.Register(owner, "z", key, 0, 10), coded.Conflict, "key")
+			isError(t, r.Register(Client{Owner: owner}, "z", key, 0, 10), coded.Conflict, "key")
 		}
 	}
 	if n := descriptors(t, dir); n != 3 {
@@ -202,13 +204,61 @@ func TestOwners(t *testing.T) {
 	if all, err := r.Status("b", ""); err != nil || fmt.Sprint(all) != "[{x other 0 10 }]" {
 		t.Error(all, err)
 	}
-	if err := r.Register("c", "x", "in", 0, 10); err != nil {
+	if err := r.Register(Client{Owner: "c"}, "x", "in", 0, 10); err != nil {
 		t.Errorf("memory that is not registered any more: %v", err)
 	}
 	r.UnregisterOfAll("x")
 	if all := r.StatusOfAll(""); len(all) != 0 {
 		t.Error(all)
 	}
+}
+
+// TestQuotaOfRegions: each client has as many regions as its quota, and one that is not registered in the end, or is closed,
+// takes no place.
+func TestQuotaOfRegions(t *testing.T) {
+	dir := t.TempDir()
+	file(t, dir, "in", make([]byte, 64))
+	file(t, dir, "other", make([]byte, 64))
+	r := newRegistry(t, dir, 4)
+	of := func(owner string) Client {
+		c := Client{Owner: owner, Account: &stream.Account{}}
+		c.Account.SetLimits(stream.Limits{stream.QuotaRegions: 2}, time.Second)
+		return c
+	}
+	a, b := of("a"), of("b")
+	holds := func(want int64) {
+		t.Helper()
+		if n := a.Account.Used(stream.QuotaRegions); n != want {
+			t.Errorf("%d places are held, want %d", n, want)
+		}
+	}
+	for _, name := range []string{"x", "y"} {
+		if err := r.Register(a, name, "in", 0, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	isError(t, r.Register(a, "z", "in", 0, 64), coded.FlowControl, "quotas.regions")
+	if err := r.Register(b, "x", "other", 0, 64); err != nil {
+		t.Error(err)
+	}
+	g, err := r.Part("a", "x", 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Unregister("a", "x")
+	holds(2) // a request uses it
+	r.Release(g)
+	holds(1)
+	for _, key := range []string{"absent", "other"} {
+		if err := r.Register(a, "x", key, 0, 64); err == nil {
+			t.Error(key)
+		}
+	}
+	isError(t, r.Register(a, "x", "in", 0, 65), coded.InvalidArgument, "byte_size")
+	isError(t, r.Register(a, "y", "in", 0, 64), coded.Conflict, "name")
+	holds(1)
+	r.UnregisterOfAll("")
+	holds(0)
 }
 
 // descriptors returns how many files in a folder are open.
@@ -230,7 +280,7 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", make([]byte, 100))
 	r := newRegistry(t, dir, 2)
-	if err := r.Register("", "a", "in", 50, 50); err != nil {
+	if err := r.Register(Client{}, "a", "in", 50, 50); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -256,7 +306,7 @@ func TestMemoryMadeShorter(t *testing.T) {
 	dir := t.TempDir()
 	path := file(t, dir, "in", bytes.Repeat([]byte("a"), 1<<16))
 	r := newRegistry(t, dir, 1)
-	if err := r.Register("", "a", "in", 0, 1<<16); err != nil {
+	if err := r.Register(Client{}, "a", "in", 0, 1<<16); err != nil {
 		t.Fatal(err)
 	}
 	g, err := r.Part("", "a", 0, 1<<16)
@@ -286,7 +336,7 @@ func TestManyClients(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				name := fmt.Sprint(i / 2)
-				_ = r.Register("", name, "in", 0, 64)
+				_ = r.Register(Client{}, name, "in", 0, 64)
 				if g, err := r.Part("", name, 0, 64); err == nil {
 					if err := g.Read(make([]byte, 64), 0); err != nil {
 						t.Error(err)

@@ -78,7 +78,7 @@ func FuzzRegion(f *testing.F) {
 				t.Errorf("%q was accepted", body)
 			}
 			memory := shm.New(folder, 1)
-			if err = memory.Register("", name, r.Key, r.Offset, r.ByteSize); err == nil {
+			if err = memory.Register(shm.Client{}, name, r.Key, r.Offset, r.ByteSize); err == nil {
 				if r.Key != "here" && r.Key != "/here" || r.ByteSize == 0 || r.Offset > 64 || r.ByteSize > 64-r.Offset {
 					t.Errorf("%+v was registered", r)
 				}
