@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"millrace/ingest/auth"
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -434,5 +435,56 @@ func TestRegionsWithoutCredentials(t *testing.T) {
 		if got := x.regions(""); got != "in" {
 			t.Errorf("over gRPC %v: %s", over, got)
 		}
+	}
+}
+
+// TestRegionsOfFormerUsers: a user does not have the regions of a former one of the same name, nor does the memory of these stay claimed.
+func TestRegionsOfFormerUsers(t *testing.T) {
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	k := startKeyed(t, func(c *Config) {
+		c.Models[0].Name, c.Auth.Users = "door-1", users
+		if err := auth.WriteUsers(users, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	// login makes the only user, and returns who has logged in.
+	login := func(password string) *sharer {
+		t.Helper()
+		if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword(password), Grant: auth.Grant{Roles: role.All.Names()}}}); err != nil {
+			t.Fatal(err)
+		}
+		k.auth.users.Recheck()
+		r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:"+password)
+		if r.StatusCode != http.StatusOK {
+			t.Fatal(text)
+		}
+		return &sharer{t: t, s: k.Server, forward: []string{"Cookie", sessionName + "=" + r.Cookies()[0].Value}}
+	}
+	key, path := memoryOf(t, "mine")
+	old := login("of the former one")
+	if e := old.register("in", key); e != "" {
+		t.Fatal(e)
+	}
+	if got := old.infer("in", "", false); got != "mine" {
+		t.Error(got)
+	}
+	eva := login("of the next one")
+	unknown := "no shared memory is registered as"
+	for what, got := range map[string]string{"input": eva.infer("in", "", false), "output": eva.infer("", "in", false), "status": eva.regions("in")} {
+		if !strings.Contains(got, unknown) {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	if got := eva.regions("") + eva.unregister(""); got != "" {
+		t.Error(got)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "mine" {
+		t.Errorf("the memory has become %q: %v", got, err)
+	}
+	if e := eva.register("own", key); e != "" {
+		t.Errorf("memory of a former user: %s", e)
+	}
+	if got := eva.rest("GET", "/v2/systemsharedmemory/status?all=true", ""); strings.Contains(got, `"in"`) || !strings.Contains(got, `"owner":"user:eva"`) || strings.Contains(got, "argon") {
+		t.Error(got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func (s *service) sharing(ctx context.Context) (c shm.Client) {
 	c.Account = s.account(ctx).Core()
 	if of := principal(ctx); of != nil {
-		c.Owner = of.Key
+		c.Owner = shm.Owner{Key: of.Key, Entry: of.Entry}
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		at := p.Addr

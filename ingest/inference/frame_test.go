@@ -98,7 +98,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory := shm.New(dir, 1)
-	defer memory.UnregisterAll("")
+	defer memory.UnregisterAll(shm.Owner{})
 	if err := memory.Register(shm.Client{}, "in", "in", 0, 4); err != nil {
 		t.Fatal(err)
 	}
@@ -150,15 +150,15 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory.UnregisterAll("")
-	if all, _ := memory.Status("", ""); len(all) != 2 {
+	memory.UnregisterAll(shm.Owner{})
+	if all, _ := memory.Status(shm.Owner{}, ""); len(all) != 2 {
 		t.Errorf("during the request: %+v", all)
 	}
 	c.Result = &stream.Result{Model: m, Outputs: f.Inputs}
 	if err := c.Reply(); err != nil {
 		t.Error(err)
 	}
-	if all, _ := memory.Status("", ""); len(all) != 0 {
+	if all, _ := memory.Status(shm.Owner{}, ""); len(all) != 0 {
 		t.Errorf("after the reply: %+v", all)
 	}
 	if got, _ := os.ReadFile(path); string(got) != "12341234" {

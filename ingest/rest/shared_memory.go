@@ -36,7 +36,7 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 func sharing(c *fiber.Ctx) shm.Client {
 	of := shm.Client{Account: account(c).Core(), Local: shm.Local(c.Context().RemoteAddr())}
 	if p := principal(c); p != nil {
-		of.Owner = p.Key
+		of.Owner = shm.Owner{Key: p.Key, Entry: p.Entry}
 	}
 	for _, name := range shm.ProxyHeaders {
 		if len(c.Request().Header.Peek(name)) > 0 {

@@ -27,8 +27,7 @@ const Folder = "/dev/shm"
 const maxName = 256
 
 // Registry has the regions that clients have registered. A region is of the owner that has
-// registered it: for others it is not there, and they may have one of the same name. An owner
-// is the identity of a client, "" that of all clients where they need no credentials. It is
+// registered it: for others it is not there, and they may have one of the same name. It is
 // safe for concurrent use.
 type Registry struct {
 	folder  string
@@ -37,8 +36,18 @@ type Registry struct {
 	regions map[id]*Region
 }
 
+// Owner is the identity of a client. The zero value is that of all clients where they need no
+// credentials.
+type Owner struct {
+	Key   string // what others may read
+	Entry string // distinguishes a user from a former one of the same Key, whose regions end when the user registers one
+}
+
 // id names a region.
-type id struct{ owner, name string }
+type id struct {
+	owner Owner
+	name  string
+}
 
 // New returns a registry for at most max regions of the files in a folder.
 func New(folder string, max int) *Registry {
@@ -51,12 +60,13 @@ type Status struct {
 	Key      string `json:"key"`
 	Offset   uint64 `json:"offset"`
 	ByteSize uint64 `json:"byte_size"`
-	Owner    string `json:"owner,omitempty"` // in StatusOfAll only
+	Owner    string `json:"owner,omitempty"` // its Key; in StatusOfAll only
 }
 
 // Region is a registered part of a shared memory. Its methods are safe for concurrent use.
 type Region struct {
 	Status
+	owner   Owner
 	file    *os.File
 	memory  fs.FileInfo     // of file, to compare it with others
 	account *stream.Account // that holds its place of stream.QuotaRegions
@@ -86,6 +96,11 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for other, region := range r.regions {
+		if other.owner.Key == of.Owner.Key && other.owner.Entry != of.Owner.Entry {
+			r.unregister(region)
+		}
+	}
 	at := id{of.Owner, name}
 	if old, taken := r.regions[at]; taken {
 		if old.unregistered {
@@ -120,13 +135,13 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 		}
 		return err
 	}
-	r.regions[at] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: of.Owner}, file: file, memory: memory, account: of.Account}
+	r.regions[at] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size, Owner: of.Owner.Key}, owner: of.Owner, file: file, memory: memory, account: of.Account}
 	return nil
 }
 
 // claim returns an error if another owner has registered a region of the memory that a file is, whatever
 // the key: an owner's data would be read and written by the others. mu is held.
-func (r *Registry) claim(owner, key string, file *os.File) (memory fs.FileInfo, err error) {
+func (r *Registry) claim(owner Owner, key string, file *os.File) (memory fs.FileInfo, err error) {
 	if memory, err = file.Stat(); err != nil {
 		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
 	}
@@ -174,7 +189,7 @@ func fits(file *os.File, end uint64) (length int64, err error) {
 
 // Unregister closes a region of an owner, with the end of the last request that uses it. A name
 // that is not registered is no error, so that clients can remove what is left of an earlier run.
-func (r *Registry) Unregister(owner, name string) {
+func (r *Registry) Unregister(owner Owner, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if region := r.regions[id{owner, name}]; region != nil {
@@ -183,7 +198,7 @@ func (r *Registry) Unregister(owner, name string) {
 }
 
 // UnregisterAll does so with all regions of an owner.
-func (r *Registry) UnregisterAll(owner string) {
+func (r *Registry) UnregisterAll(owner Owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at, region := range r.regions {
@@ -223,13 +238,13 @@ func (r *Registry) closeUnused(region *Region) {
 	if region.unregistered && region.users == 0 {
 		_ = region.file.Close()
 		region.account.Release(stream.QuotaRegions)
-		delete(r.regions, id{region.Owner, region.Name})
+		delete(r.regions, id{region.owner, region.Name})
 	}
 }
 
 // Status returns the regions of an owner, sorted by name: all of them, or with a name the one of
 // that. Error: NotFound.
-func (r *Registry) Status(owner, name string) ([]Status, error) {
+func (r *Registry) Status(owner Owner, name string) ([]Status, error) {
 	out := r.status(func(at id) bool { return at.owner == owner && (name == "" || at.name == name) })
 	if name != "" && len(out) == 0 {
 		return nil, unknown(name)
@@ -267,7 +282,7 @@ func unknown(name string) error {
 // Part returns the region of an owner of which a request uses size bytes from offset. The
 // request must call Release when it needs the region no more. Errors: NotFound,
 // InvalidArgument. Clients of Triton look for the first words of these.
-func (r *Registry) Part(owner, name string, offset, size uint64) (*Region, error) {
+func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	region := r.regions[id{owner, name}]
@@ -331,7 +346,7 @@ func Local(addr net.Addr) bool {
 
 // Client is who uses shared memory.
 type Client struct {
-	Owner   string          // whose regions are its own
+	Owner   Owner           // whose regions are its own
 	Account *stream.Account // is charged for the regions that it registers; nil = it has no quotas
 	Local   bool            // its connection is from the same machine
 	Proxy   string          // the header of its request by which it came through a proxy; "" = none

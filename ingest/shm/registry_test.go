@@ -49,7 +49,7 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	if err := r.Register(Client{}, "a", "/in", 2, 6); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part("", "a", 1, 5)
+	g, err := r.Part(Owner{}, "a", 1, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +63,14 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	if now, _ := os.ReadFile(path); string(now) != "012345xy89" {
 		t.Errorf("the memory has %q", now)
 	}
-	all, err := r.Status("", "")
+	all, err := r.Status(Owner{}, "")
 	if err != nil || len(all) != 1 || all[0] != (Status{Name: "a", Key: "/in", Offset: 2, ByteSize: 6}) {
 		t.Errorf("status: %+v, %v", all, err)
 	}
 	r.Release(g)
-	r.Unregister("", "a")
-	r.Unregister("", "a")
-	if _, err := r.Status("", "a"); coded.CodeOf(err) != coded.NotFound {
+	r.Unregister(Owner{}, "a")
+	r.Unregister(Owner{}, "a")
+	if _, err := r.Status(Owner{}, "a"); coded.CodeOf(err) != coded.NotFound {
 		t.Errorf("after unregister: %v", err)
 	}
 }
@@ -86,12 +86,12 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 	}
 	for i := range used {
 		var err error
-		if used[i], err = r.Part("", "a", 0, 10); err != nil {
+		if used[i], err = r.Part(Owner{}, "a", 0, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.UnregisterAll("")
-	_, err := r.Part("", "a", 0, 10) // otherwise it could stay for ever
+	r.UnregisterAll(Owner{})
+	_, err := r.Part(Owner{}, "a", 0, 10) // otherwise it could stay for ever
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	for _, g := range used {
 		isError(t, r.Register(Client{}, "a", "in", 0, 10), coded.Conflict, "name")
@@ -100,7 +100,7 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 		}
 		r.Release(g)
 	}
-	if all, _ := r.Status("", ""); len(all) > 0 {
+	if all, _ := r.Status(Owner{}, ""); len(all) > 0 {
 		t.Errorf("still there: %+v", all)
 	}
 	if n := descriptors(t, dir); n != 0 {
@@ -147,7 +147,7 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	isError(t, r.Register(Client{}, "c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
-	r.UnregisterAll("")
+	r.UnregisterAll(Owner{})
 	if err := r.Register(Client{}, "c", "in", 0, 1); err != nil {
 		t.Error(err)
 	}
@@ -164,20 +164,20 @@ func TestOwners(t *testing.T) {
 	}
 	r := newRegistry(t, dir, 4)
 	for _, c := range []struct{ owner, name, key string }{{"a", "x", "in"}, {"b", "x", "other"}, {"a", "y", "same"}} {
-		if err := r.Register(Client{Owner: c.owner}, c.name, c.key, 0, 10); err != nil {
+		if err := r.Register(Client{Owner: Owner{Key: c.owner}}, c.name, c.key, 0, 10); err != nil {
 			t.Fatal(c, err)
 		}
 	}
 	for _, key := range []string{"in", "/in", "same"} {
 		for _, owner := range []string{"b", "c", ""} {
-			isError(t, r.Register(Client{Owner: owner}, "z", key, 0, 10), coded.Conflict, "key")
+			isError(t, r.Register(Client{Owner: Owner{Key: owner}}, "z", key, 0, 10), coded.Conflict, "key")
 		}
 	}
 	if n := descriptors(t, dir); n != 3 {
 		t.Errorf("%d descriptors are open", n)
 	}
 	for owner, want := range map[string]string{"a": "0", "b": "a"} {
-		g, err := r.Part(owner, "x", 0, 1)
+		g, err := r.Part(Owner{Key: owner}, "x", 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,11 +188,11 @@ func TestOwners(t *testing.T) {
 		r.Release(g)
 	}
 	for _, owner := range []string{"b", "c", ""} {
-		_, err := r.Part(owner, "y", 0, 1)
+		_, err := r.Part(Owner{Key: owner}, "y", 0, 1)
 		isError(t, err, coded.NotFound, "shared_memory_region")
-		_, err = r.Status(owner, "y")
+		_, err = r.Status(Owner{Key: owner}, "y")
 		isError(t, err, coded.NotFound, "shared_memory_region")
-		r.Unregister(owner, "y")
+		r.Unregister(Owner{Key: owner}, "y")
 	}
 	if all := fmt.Sprint(r.StatusOfAll("")); all != "[{x in 0 10 a} {x other 0 10 b} {y same 0 10 a}]" {
 		t.Error(all)
@@ -200,15 +200,50 @@ func TestOwners(t *testing.T) {
 	if all := fmt.Sprint(r.StatusOfAll("y")); all != "[{y same 0 10 a}]" {
 		t.Error(all)
 	}
-	r.UnregisterAll("a")
-	if all, err := r.Status("b", ""); err != nil || fmt.Sprint(all) != "[{x other 0 10 }]" {
+	r.UnregisterAll(Owner{Key: "a"})
+	if all, err := r.Status(Owner{Key: "b"}, ""); err != nil || fmt.Sprint(all) != "[{x other 0 10 }]" {
 		t.Error(all, err)
 	}
-	if err := r.Register(Client{Owner: "c"}, "x", "in", 0, 10); err != nil {
+	if err := r.Register(Client{Owner: Owner{Key: "c"}}, "x", "in", 0, 10); err != nil {
 		t.Errorf("memory that is not registered any more: %v", err)
 	}
 	r.UnregisterOfAll("x")
 	if all := r.StatusOfAll(""); len(all) != 0 {
+		t.Error(all)
+	}
+}
+
+// TestFormerOwner: regions of a former user are not those of the next one of the same name, and end when that one registers its first.
+func TestFormerOwner(t *testing.T) {
+	dir := t.TempDir()
+	file(t, dir, "in", []byte("0123456789"))
+	r := newRegistry(t, dir, 3)
+	old, now, other := Owner{Key: "user:eva", Entry: "1"}, Owner{Key: "user:eva", Entry: "2"}, Owner{Key: "user:boss", Entry: "2"}
+	file(t, dir, "other", []byte("abcdefghij"))
+	for _, c := range []struct {
+		owner     Owner
+		name, key string
+	}{{old, "x", "in"}, {old, "y", "in"}, {other, "x", "other"}} {
+		if err := r.Register(Client{Owner: c.owner}, c.name, c.key, 0, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := r.Part(now, "x", 0, 10)
+	isError(t, err, coded.NotFound, "shared_memory_region")
+	r.UnregisterAll(now)
+	if all, _ := r.Status(now, ""); len(all) != 0 {
+		t.Error(all)
+	}
+	g, err := r.Part(old, "y", 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isError(t, r.Register(Client{Owner: now}, "x", "in", 0, 10), coded.Conflict, "key") // a request of the former one goes on
+	r.Release(g)
+	if err := r.Register(Client{Owner: now}, "x", "in", 0, 10); err != nil {
+		t.Error(err)
+	}
+	if all := fmt.Sprint(r.StatusOfAll("")); all != "[{x other 0 10 user:boss} {x in 0 10 user:eva}]" {
 		t.Error(all)
 	}
 }
@@ -221,7 +256,7 @@ func TestQuotaOfRegions(t *testing.T) {
 	file(t, dir, "other", make([]byte, 64))
 	r := newRegistry(t, dir, 4)
 	of := func(owner string) Client {
-		c := Client{Owner: owner, Account: &stream.Account{}}
+		c := Client{Owner: Owner{Key: owner}, Account: &stream.Account{}}
 		c.Account.SetLimits(stream.Limits{stream.QuotaRegions: 2}, time.Second)
 		return c
 	}
@@ -241,11 +276,11 @@ func TestQuotaOfRegions(t *testing.T) {
 	if err := r.Register(b, "x", "other", 0, 64); err != nil {
 		t.Error(err)
 	}
-	g, err := r.Part("a", "x", 0, 64)
+	g, err := r.Part(Owner{Key: "a"}, "x", 0, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Unregister("a", "x")
+	r.Unregister(Owner{Key: "a"}, "x")
 	holds(2) // a request uses it
 	r.Release(g)
 	holds(1)
@@ -293,10 +328,10 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"}, {"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
 		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
 	} {
-		_, err := r.Part("", c.name, c.offset, c.size)
+		_, err := r.Part(Owner{}, c.name, c.offset, c.size)
 		isError(t, err, c.code, c.field)
 	}
-	if _, err := r.Part("", "a", 49, 1); err != nil {
+	if _, err := r.Part(Owner{}, "a", 49, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -309,7 +344,7 @@ func TestMemoryMadeShorter(t *testing.T) {
 	if err := r.Register(Client{}, "a", "in", 0, 1<<16); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Part("", "a", 0, 1<<16)
+	g, err := r.Part(Owner{}, "a", 0, 1<<16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,13 +372,13 @@ func TestManyClients(t *testing.T) {
 			for range 200 {
 				name := fmt.Sprint(i / 2)
 				_ = r.Register(Client{}, name, "in", 0, 64)
-				if g, err := r.Part("", name, 0, 64); err == nil {
+				if g, err := r.Part(Owner{}, name, 0, 64); err == nil {
 					if err := g.Read(make([]byte, 64), 0); err != nil {
 						t.Error(err)
 					}
 					r.Release(g)
 				}
-				r.Unregister("", name)
+				r.Unregister(Owner{}, name)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func FuzzRegion(f *testing.F) {
 				if r.Key != "here" && r.Key != "/here" || r.ByteSize == 0 || r.Offset > 64 || r.ByteSize > 64-r.Offset {
 					t.Errorf("%+v was registered", r)
 				}
-				memory.UnregisterAll("")
+				memory.UnregisterAll(shm.Owner{})
 			}
 		}
 		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.NotFound {
