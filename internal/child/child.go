@@ -88,6 +88,7 @@ type Process struct {
 	// mu is held while sending a signal and while reaping, so that no signal is sent to a pid that is no longer the child's.
 	mu         sync.Mutex
 	reaped     bool
+	cpu        time.Duration // valid when reaped
 	stopped    atomic.Bool
 	closePipes sync.Once
 }
@@ -217,6 +218,25 @@ func (p *Process) Write(parts ...[]byte) (err error) {
 
 // Pid returns the child's process id, which is also the id of its group.
 func (p *Process) Pid() int { return p.pid }
+
+// CPU returns the processor time that the child has used so far; after its end, with that of the processes it has waited for.
+// Elsewhere than on Linux it is 0 until the end.
+func (p *Process) CPU() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return p.cpu
+	}
+	return cpuClock(p.pid)
+}
+
+// ended notes that the child was reaped. mu is held.
+func (p *Process) ended(state *os.ProcessState) {
+	p.reaped = true
+	if state != nil {
+		p.cpu = state.UserTime() + state.SystemTime()
+	}
+}
 
 // Done is closed when the child has been reaped and its standard error has been read to the end.
 func (p *Process) Done() <-chan struct{} { return p.done }

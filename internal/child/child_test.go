@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,6 +85,33 @@ func TestOutputAndExitStatusZero(t *testing.T) {
 	}
 	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("Signal after the end = %v; want os.ErrProcessDone", err)
+	}
+}
+
+// TestCPU: the processor time of a child grows while it runs, on Linux, and stays after its end.
+func TestCPU(t *testing.T) {
+	p := sh(t, t.Context(), `while :; do echo; done`)
+	buffer := make([]byte, 1<<10)
+	for at := time.Duration(0); ; {
+		if _, err := p.Stdout.Read(buffer); err != nil {
+			t.Fatal(err)
+		}
+		now := p.CPU()
+		if now < at {
+			t.Fatalf("%v after %v", now, at)
+		}
+		if at = now; at > 10*time.Millisecond || runtime.GOOS != "linux" {
+			break
+		}
+	}
+	last := p.CPU()
+	_ = p.Stop(0)
+	end := p.CPU()
+	if end == 0 || end < last-time.Millisecond { // it is rounded to microseconds
+		t.Errorf("%v at its end, and %v before", end, last)
+	}
+	if again := p.CPU(); again != end {
+		t.Errorf("%v after %v at its end", again, end)
 	}
 }
 

@@ -5,6 +5,7 @@ package child
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
@@ -15,8 +16,10 @@ func (p *Process) reap() (*os.ProcessState, error) {
 	state, err := p.proc.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reaped = true
+	p.ended(state)
 	return state, err
 }
+
+func cpuClock(int) time.Duration { return 0 }
 
 func growPipe(*os.File, int) {}
