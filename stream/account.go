@@ -14,7 +14,7 @@ const (
 	QuotaRequests  Quota = iota // requests and calls
 	QuotaFrames                 // frames, one-shot requests among them
 	QuotaBytes                  // of frames
-	QuotaDecode                 // seconds of decoding pictures
+	QuotaDecode                 // seconds of decoding pictures and videos
 	QuotaLoads                  // of models
 	QuotaStreams                // streams
 	QuotaSequences              // sequences of requests, which are streams, too
@@ -123,9 +123,9 @@ func (a *Account) TakeFrame(f *Frame, now Instant) error {
 		if now == 0 {
 			now = Now()
 		}
-		if rate := l.of[QuotaDecode]; rate > 0 && f.Codec.Picture() && f.Codec != RGB24 && f.Codec != NV12 {
-			if wait := a.ends[QuotaDecode].Load() - int64(now) - int64(l.burst); wait > 0 { // it is charged afterwards
-				return a.refuse(QuotaDecode, rate, time.Duration(wait))
+		if f.Codec.Picture() && f.Codec != RGB24 && f.Codec != NV12 {
+			if err := a.MayDecode(now); err != nil {
+				return err
 			}
 		}
 		if rate := l.of[QuotaBytes]; rate > 0 {
@@ -147,7 +147,22 @@ func (a *Account) TakeFrame(f *Frame, now Instant) error {
 	return nil
 }
 
-// Decoded notes that a picture of the client was decoded.
+// MayDecode returns an error, as that of Take, while the client has to make up for what Decoded has noted.
+func (a *Account) MayDecode(now Instant) error {
+	if a == nil {
+		return nil
+	}
+	l := a.limits.Load()
+	if l == nil || l.of[QuotaDecode] <= 0 {
+		return nil
+	}
+	if wait := a.ends[QuotaDecode].Load() - int64(now) - int64(l.burst); wait > 0 {
+		return a.refuse(QuotaDecode, l.of[QuotaDecode], time.Duration(wait))
+	}
+	return nil
+}
+
+// Decoded notes that decoding a picture of the client, or a part of a video, took so long.
 func (a *Account) Decoded(took time.Duration, now Instant) {
 	if a == nil || took <= 0 {
 		return

@@ -200,7 +200,7 @@ var families = []section{
 		{counter, "millrace_client_requests_total", "", "Requests and calls of clients, but for those that are open to all.", labels{byPrincipal}, ofUses(stream.QuotaRequests, 1), nil},
 		{counter, "millrace_client_frames_total", "", "Frames and one-shot requests of clients that their quotas allowed.", labels{byPrincipal}, ofUses(stream.QuotaFrames, 1), nil},
 		{counter, "millrace_client_bytes_total", "bytes", "Bytes of those frames; of videos, of the decoded pictures.", labels{byPrincipal}, ofUses(stream.QuotaBytes, 1), nil},
-		{counter, "millrace_client_decode_seconds_total", "seconds", "Time in which the pictures of clients were decoded.", labels{byPrincipal}, ofUses(stream.QuotaDecode, 1e-9), nil},
+		{counter, "millrace_client_decode_seconds_total", "seconds", "Time in which the pictures of clients were decoded, and processor time of the ffmpegs of their videos of millrace.v1.", labels{byPrincipal}, ofUses(stream.QuotaDecode, 1e-9), nil},
 		{counter, "millrace_client_loads_total", "", "Loads of models that clients asked for.", labels{byPrincipal}, ofUses(stream.QuotaLoads, 1), nil},
 		{gauge, "millrace_client_held", "", "What clients have open.", labels{{"quota", "streams, sequences, sessions, decoders, endpoints, regions"}, byPrincipal}, func(r *reading, put put) {
 			for i := range r.uses {

@@ -148,6 +148,10 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	case f.Discontinuity:
 		d.skipping = true
 	}
+	why := stream.Undecoded
+	if err == nil && d.client.Account.MayDecode(now) != nil {
+		d.skipping, why = true, stream.OverQuota // what is fed already is decoded, and charged
+	}
 	d.skipping = d.skipping || err != nil
 	lost := d.skipping
 	if !lost {
@@ -159,9 +163,9 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 		d.discard(l, stream.Undecoded, nil)
 	}
 	if lost {
-		d.discard(c, stream.Undecoded, err)
+		d.discard(c, why, err)
 	}
-	if lost || small {
+	if lost && why != stream.OverQuota || small {
 		d.requestKeyFrame()
 	}
 }

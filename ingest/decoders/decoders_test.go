@@ -45,6 +45,7 @@ type rig struct {
 	st   *stream.Stream
 	mem  *buf.Pool
 	now  stream.Instant
+	of   *stream.Account
 	runs sync.WaitGroup // frames that are being answered; their memory is given back after their ending
 
 	mu     sync.Mutex
@@ -83,6 +84,7 @@ func (r *rig) open(codec stream.Codec, mode stream.Mode, o decoders.Options, mod
 	r.st = stream.New(model, r, r, stream.Options{Policy: stream.Policy{Mode: mode, Window: 512}})
 	var err error
 	r.Decoder, err = r.pool.Open(codec, r.st, r.mem, decoders.Client{
+		Account:  r.of,
 		KeyFrame: func() { r.note(func() { r.asked++ }) },
 		Refused:  func(f *stream.Frame, err error) { r.end(f.Seq, "refused") },
 	})
@@ -639,6 +641,45 @@ func TestDecodersGiveWay(t *testing.T) {
 	<-r.Finished()
 	if got := debug.SetMemoryLimit(-1); got != whole {
 		t.Errorf("the limit of the heap is %d after the decoder, want %d", got, whole)
+	}
+}
+
+// TestQuotaOfDecoding: a client is charged for the processor time of its ffmpegs, and chunks that come while it is over its quota are
+// dropped as `quota`, without a request for a key frame; when it has made up for that, decoding goes on with the next one.
+func TestQuotaOfDecoding(t *testing.T) {
+	list := videotest.Chunks(t, "vp8", 64, 48, 2)
+	used := func() time.Duration { // by the children that have ended
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
+	r.of.SetLimits(stream.Limits{stream.QuotaDecode: 1e-3}, time.Millisecond)
+	r.open(stream.VP8, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+	r.feed(0, list[0])
+	r.ended(1)
+	r.feed(1, list[1])
+	r.feed(2, list[0])
+	r.ended(3)
+	if r.asked != 0 || r.of.Denied(stream.QuotaDecode) != 2 {
+		t.Errorf("asked %d times for a key frame; %d refused", r.asked, r.of.Denied(stream.QuotaDecode))
+	}
+	r.now = r.now.Add(24 * time.Hour)
+	r.feed(3, list[1])
+	r.until("a request for a key frame", func() bool { return r.asked == 1 })
+	r.feed(4, list[0])
+	r.ended(5)
+	if got := r.endings(); !slices.Equal(got, []string{"0 result", "1 quota", "2 quota", "3 undecoded", "4 result"}) {
+		t.Errorf("%q", got)
+	}
+	r.End()
+	<-r.Finished()
+	charged := time.Duration(r.of.Used(stream.QuotaDecode))
+	if d := charged - (used() - before); charged < time.Millisecond || d.Abs() > time.Millisecond { // each is rounded to microseconds
+		t.Errorf("%v are charged, and ffmpeg has used %v", charged, charged-d)
 	}
 }
 

@@ -5,6 +5,7 @@
 // Each video has one supervised ffmpeg. No chunk is left out before it is decoded,
 // because later ones need it: when there are too many frames, the stream's policy drops
 // decoded ones. When a chunk is lost, damaged or too late, the chunks up to the next
-// key frame end as `undecoded` and the client is asked for a key frame. The package
-// must not know protocols.
+// key frame end as `undecoded` and the client is asked for a key frame. While the client
+// is over its quota of decoding, chunks end as `quota`, and the chunks after them as after
+// a lost one. The package must not know protocols.
 package decoders

@@ -56,7 +56,8 @@ func (p *Pool) Close() {
 
 // Client is called with what cannot be passed to the stream. Calls must not block.
 type Client struct {
-	// Account is the client's, which is charged for its places (quotas.decoders); nil = it has no quota.
+	// Account is the client's, which is charged for its places (quotas.decoders) and the processor time of its
+	// ffmpegs (quotas.decode); nil = it has no quotas.
 	Account *stream.Account
 	// KeyFrame requests a key frame; it is called at most once a second.
 	KeyFrame func()

@@ -96,7 +96,8 @@ type process struct {
 	dec           *video.Decoder
 	width, height int // of the key frame
 	need          video.Need
-	memory        int64 // that is charged for it
+	memory        int64         // that is charged for it
+	charged       time.Duration // of processor time, for read
 	next          uint64
 	since         stream.Instant
 	finishing     bool          // nothing more is written to it; under d.mu
@@ -205,6 +206,7 @@ func (p *process) read() {
 		err = p.frame()
 	}
 	_ = p.dec.Close()
+	p.charge()
 	d.mu.Lock()
 	left := d.pending
 	d.pending, d.ffmpeg = nil, nil
@@ -245,6 +247,7 @@ func (p *process) frame() error {
 		return err
 	}
 	d := p.d
+	p.charge()
 	c, lost := p.match(n)
 	for _, l := range lost {
 		d.discard(l, stream.Undecoded, nil)
@@ -275,6 +278,13 @@ func (p *process) frame() error {
 		d.client.Refused(&c.frame, err)
 	}
 	return nil
+}
+
+// charge charges the client for the processor time that ffmpeg has used since the last call.
+func (p *process) charge() {
+	used := p.dec.CPU()
+	p.d.client.Account.Decoded(used-p.charged, stream.Now())
+	p.charged = max(p.charged, used)
 }
 
 // match returns the chunk of a frame, and the chunks before it that were not decoded.

@@ -220,6 +220,9 @@ func (d *Decoder) Skip() error {
 // goroutine that calls them.
 func (d *Decoder) HardwareFailed() bool { return d.hardwareFailed }
 
+// CPU returns the processor time that ffmpeg has used so far.
+func (d *Decoder) CPU() time.Duration { return d.ffmpeg.CPU() }
+
 // Close stops ffmpeg and waits until it has ended.
 func (d *Decoder) Close() error {
 	_ = d.ffmpeg.Stop(stopGrace)
