@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"millrace/batching"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/workers/results"
 )
@@ -15,8 +16,8 @@ func (g *Group) loop(w *instance) {
 	defer w.cancel()
 	defer w.closeTools()
 	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
-		addProcessors(1)
-		defer addProcessors(-1)
+		processors.Add(1)
+		defer processors.Add(-1)
 	}
 	defer func() {
 		if !w.gone.Load() { // otherwise the watchdog has counted it

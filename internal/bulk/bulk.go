@@ -5,10 +5,11 @@
 package bulk
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"millrace/internal/processors"
 )
 
 // Least is the least data, in bytes, for which a computation is long. It takes about 0.1 ms.
@@ -30,10 +31,10 @@ var turns struct {
 
 // room is how many computations may run at once: one processor is left to all else, if there are
 // several, beside those that are occupied. The caller holds mu.
-func room() int { return max(runtime.GOMAXPROCS(0)-1-turns.occupied, 1) }
+func room() int { return max(processors.Real()-1-turns.occupied, 1) }
 
 // full reports whether no processor is left to all else while one computation runs. The caller holds mu.
-func full() bool { return turns.occupied > 0 && runtime.GOMAXPROCS(0)-1-turns.occupied < 1 }
+func full() bool { return turns.occupied > 0 && processors.Real()-1-turns.occupied < 1 }
 
 // Begin waits until a computation over n bytes may run, and reports whether End must be called
 // after it. A computation must not wait for anything. A long one should be done in pieces, so that others

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/internal/processors"
 )
 
 // TestOneProcessorIsLeft checks how many long computations run at once, and that short ones do not wait.
@@ -140,5 +142,18 @@ func TestOthers(t *testing.T) {
 	free()
 	if Others.Load() != 0 {
 		t.Error("others wait for a processor that is not occupied")
+	}
+}
+
+// Processors that only Go has, for instances that compute in C, leave no room for a computation.
+func TestAddedProcessorsHaveNoRoom(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "")
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	processors.Add(2)
+	defer processors.Add(-2)
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	if n := room(); n != 1 {
+		t.Errorf("%d computations run at once on 2 processors, of which one is for all else", n)
 	}
 }

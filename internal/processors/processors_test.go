@@ -1,18 +1,21 @@
-package workers
+package processors
 
 import (
 	"runtime"
 	"testing"
 )
 
-func TestAddProcessors(t *testing.T) {
+func TestAdd(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	own := runtime.GOMAXPROCS(0)
 	check := func(n, want int) {
 		t.Helper()
-		addProcessors(n)
+		Add(n)
 		if got := runtime.GOMAXPROCS(0); got != want {
 			t.Errorf("%d processors, want %d", got, want)
+		}
+		if got := Real(); got != own {
+			t.Errorf("%d real processors, want %d", got, own)
 		}
 	}
 	check(1, own+1)
