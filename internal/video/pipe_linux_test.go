@@ -1,0 +1,33 @@
+package video
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepOutput makes room in the pipe of r's ffmpeg for n frames, and waits until they are in it, so that r finds them without waiting for ffmpeg.
+func keepOutput(t *testing.T, r *Reader, n int) {
+	t.Helper()
+	conn, err := r.ffmpeg.Stdout.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		size, there := 0, 0
+		if e := conn.Control(func(fd uintptr) {
+			if size, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20); err == nil {
+				there, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			}
+		}); e != nil || err != nil {
+			t.Fatal(e, err)
+		}
+		if there >= n*r.FrameSize() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are in a pipe for %d, want %d frames of %d", there, size, n, r.FrameSize())
+		}
+	}
+}
