@@ -212,7 +212,7 @@ func underReserved(path string) bool {
 
 // Sources configures which videos clients may have the server read, and how videos are decoded.
 type Sources struct {
-	AllowPrivate bool   `yaml:"allow_private" help:"also read videos from loopback and private addresses that requests name"`
+	AllowPrivate bool   `yaml:"allow_private" help:"also read videos from private addresses, and those of this machine, that requests name"`
 	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" help:"hardware that decodes video, of sources and of clients; auto takes what works; without any, and where it fails, ffmpeg decodes in software"`
 }
 

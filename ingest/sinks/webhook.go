@@ -79,8 +79,8 @@ type webhook struct {
 	counters
 }
 
-// Open implements Settings. With PublicOnly, private addresses are refused after every
-// look-up of the name.
+// Open implements Settings. With PublicOnly, private addresses and those of this machine are
+// refused after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
 	dial := &net.Dialer{Timeout: webhookTimeout}
 	if e.PublicOnly {
@@ -97,11 +97,14 @@ func (c *Webhook) Open(e Env) Sink {
 	}
 }
 
-// refusePrivate is a net.Dialer's Control. It refuses what is no public address.
+// refusePrivate is a net.Dialer's Control. It refuses what is no public address of another machine.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
-	if err != nil || video.IsPrivateAddr(a.Addr()) {
-		return errors.New("a private address: sources.allow_private allows those")
+	if err == nil {
+		err = video.CheckPublic(a.Addr())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: sources.allow_private allows those", err)
 	}
 	return nil
 }

@@ -32,11 +32,11 @@ func Check(field, address string) error {
 	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only (its section streams); a request may name %s. `millrace stream` sends a file", scheme, RequestSchemes())
 }
 
-// Public allows addresses that are not private: it is video.Options.Allow for sources
+// Public allows public addresses of other machines: it is video.Options.Allow for sources
 // that a request named.
 func Public(a netip.Addr) error {
-	if video.IsPrivateAddr(a) {
-		return fmt.Errorf("%v is a private address: sources.allow_private allows those", a)
+	if err := video.CheckPublic(a); err != nil {
+		return fmt.Errorf("%w: sources.allow_private allows those", err)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type Options struct {
 	WriteWait        time.Duration // of one message; default 10s
 	AdviseEvery      time.Duration // least time between two advices to a stream; default 1s
 	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
-	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
+	AllowPrivateURLs bool          // pull from private addresses and those of this machine (sources.allow_private)
 
 	// Client returns the address by which a client is bounded, the zero address for one that is not; default: each its own.
 	Client func(net.Addr) netip.Addr

@@ -4,7 +4,7 @@
 // It owns the ffmpeg command line, the protocol allow-list, the format on the pipe, the classification of
 // errors, and the removal of passwords from everything it reports. It must not know streams, models,
 // servers or policy: the server decides whether an address may be opened, with the help of
-// ClassifyURL and IsPrivateAddr, and Options.Allow enforces the decision.
+// ClassifyURL and CheckPublic, and Options.Allow enforces the decision.
 //
 // One Reader is one ffmpeg child. ffmpeg decodes, drops frames above the wanted rate, scales, and writes NUT, its
 // own simple container, to a pipe: every frame has its size and exact presentation time in its own header.

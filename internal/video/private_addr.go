@@ -2,6 +2,8 @@ package video
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net"
 	"net/netip"
 )
 
@@ -9,21 +11,22 @@ import (
 // netip.Addr has methods for.
 var specialPurpose = func() (list []netip.Prefix) {
 	for _, s := range []string{
-		"0.0.0.0/8",       // this network
-		"100.64.0.0/10",   // carrier-grade NAT
-		"192.0.0.0/24",    // protocol assignments
-		"192.0.2.0/24",    // documentation
-		"198.18.0.0/15",   // benchmarking
-		"198.51.100.0/24", // documentation
-		"203.0.113.0/24",  // documentation
-		"240.0.0.0/4",     // reserved, and broadcast
-		"100::/64",        // discard
-		"2001::/32",       // Teredo
-		"2001:db8::/32",   // documentation
-		"3fff::/20",       // documentation
-		"5f00::/16",       // segment routing
-		"fec0::/10",       // old site-local
-		"64:ff9b:1::/48",  // local translation
+		"0.0.0.0/8",        // this network
+		"100.64.0.0/10",    // carrier-grade NAT
+		"192.0.0.0/24",     // protocol assignments
+		"192.0.2.0/24",     // documentation
+		"198.18.0.0/15",    // benchmarking
+		"198.51.100.0/24",  // documentation
+		"203.0.113.0/24",   // documentation
+		"240.0.0.0/4",      // reserved, and broadcast
+		"100::/64",         // discard
+		"2001::/32",        // Teredo
+		"2001:db8::/32",    // documentation
+		"3fff::/20",        // documentation
+		"5f00::/16",        // segment routing
+		"fec0::/10",        // old site-local
+		"64:ff9b:1::/48",   // local translation
+		"168.63.129.16/32", // Azure: the host of the virtual machine, in a block that is public otherwise
 	} {
 		list = append(list, netip.MustParsePrefix(s))
 	}
@@ -31,9 +34,10 @@ var specialPurpose = func() (list []netip.Prefix) {
 }()
 
 // IsPrivateAddr reports whether an address is not public: loopback, link-local, RFC 1918, unique
-// local, unspecified, carrier-grade NAT, multicast, reserved, or an IPv6 form that embeds such an IPv4 address.
+// local, unspecified, carrier-grade NAT, multicast, reserved, the host of a virtual machine, or an IPv6 form that
+// embeds such an IPv4 address.
 func IsPrivateAddr(a netip.Addr) bool {
-	a = a.WithZone("").Unmap()
+	a = embedded(a)
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() {
 		return true
 	}
@@ -42,16 +46,49 @@ func IsPrivateAddr(a netip.Addr) bool {
 			return true
 		}
 	}
-	if a.Is6() {
-		b := a.As16()
-		switch {
-		case netip.MustParsePrefix("64:ff9b::/96").Contains(a): // NAT64
-			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
-		case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
-			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[2:6])))
-		case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated one
-			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
+	return false
+}
+
+// embedded returns the IPv4 address that an IPv6 address stands for, and others as they are, without a zone.
+func embedded(a netip.Addr) netip.Addr {
+	a = a.WithZone("").Unmap()
+	if !a.Is6() || a.IsUnspecified() || a.IsLoopback() {
+		return a
+	}
+	b := a.As16()
+	switch {
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(a): // NAT64
+		return netip.AddrFrom4([4]byte(b[12:16]))
+	case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated one
+		return netip.AddrFrom4([4]byte(b[12:16]))
+	}
+	return a
+}
+
+// interfaceAddrs returns the addresses of this machine. Tests replace it.
+var interfaceAddrs = net.InterfaceAddrs
+
+// CheckPublic returns an error that says why an address is not another machine's on the public network: it is private
+// ([IsPrivateAddr]); it is one of this machine, whose connections to itself pass no firewall outside of it; or the
+// addresses of this machine cannot be read. They are read for each public address, since they change, which takes
+// far less time than the connection that follows. Addresses that a NAT elsewhere translates to this machine
+// are unknown here. Safe for concurrent use.
+func CheckPublic(a netip.Addr) error {
+	if IsPrivateAddr(a) {
+		return fmt.Errorf("%v is a private address", a)
+	}
+	own, err := interfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("%v may be an address of this machine, which cannot be read (under systemd, RestrictAddressFamilies needs AF_NETLINK): %w", a, err)
+	}
+	for _, o := range own {
+		if n, ok := o.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == embedded(a) {
+				return fmt.Errorf("%v is an address of this machine", a)
+			}
 		}
 	}
-	return false
+	return nil
 }

@@ -1,6 +1,8 @@
 package video
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -90,6 +92,7 @@ func TestIsPrivateAddr(t *testing.T) {
 		"10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1", "fc00::1",
 		"100.64.0.1", "100.127.255.255", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::7f00:1", "64:ff9b::7f00:1", "2002:7f00:1::",
 		"224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1", "198.18.0.1", "fec0::1", "2001::1",
+		"168.63.129.16",
 	} {
 		if !IsPrivateAddr(netip.MustParseAddr(a)) {
 			t.Errorf("%s is public", a)
@@ -102,6 +105,43 @@ func TestIsPrivateAddr(t *testing.T) {
 		if IsPrivateAddr(netip.MustParseAddr(a)) {
 			t.Errorf("%s is private", a)
 		}
+	}
+}
+
+// Addresses of this machine are refused in every form, and all addresses where those of the machine are unknown.
+func TestOwnAddressesAreNotPublic(t *testing.T) {
+	defer func(f func() ([]net.Addr, error)) { interfaceAddrs = f }(interfaceAddrs)
+	interfaceAddrs = func() ([]net.Addr, error) {
+		return []net.Addr{
+			&net.IPNet{IP: net.IPv4(8, 8, 8, 8), Mask: net.CIDRMask(24, 32)}, // in 16 bytes
+			&net.IPNet{IP: net.ParseIP("2606:4700::1111"), Mask: net.CIDRMask(64, 128)},
+		}, nil
+	}
+	for a, want := range map[string]string{
+		"8.8.8.8": "this machine", "::ffff:8.8.8.8": "this machine", "64:ff9b::808:808": "this machine", "2002:808:808::1": "this machine",
+		"2606:4700::1111": "this machine", "2606:4700::1111%eth0": "this machine", "10.0.0.1": "private",
+		"8.8.8.9": "", "2606:4700::1112": "",
+	} {
+		if err := CheckPublic(netip.MustParseAddr(a)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", a, err, want)
+		}
+	}
+	interfaceAddrs = func() ([]net.Addr, error) { return nil, errors.New("no netlink") }
+	if err := CheckPublic(netip.MustParseAddr("8.8.8.9")); err == nil || !strings.Contains(err.Error(), "AF_NETLINK") {
+		t.Errorf("without the addresses of the machine: %v", err)
+	}
+}
+
+// The addresses of this machine can be read here.
+func TestInterfaceAddrs(t *testing.T) {
+	if err := CheckPublic(netip.MustParseAddr("8.8.8.8")); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkCheckPublic(b *testing.B) {
+	for b.Loop() {
+		_ = CheckPublic(netip.MustParseAddr("8.8.8.8"))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 type Limits struct {
 	Max          int             // videos at once (limits.max_pulls)
 	MaxPixels    int             // largest width times height of a video (limits.max_pixels); 0 = no limit
-	AllowPrivate bool            // pull from loopback and private addresses (sources.allow_private)
+	AllowPrivate bool            // pull from private addresses and those of this machine (sources.allow_private)
 	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
 	Sandbox      bool            // confines ffmpeg (sandbox)
 
