@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -49,7 +50,7 @@ func checkCommand() *cobra.Command {
 		Short: "Check the configuration, its models and what this machine has",
 		Long: `Check a configuration without serving it: load its models, and those of its repository, together, with the stages of programs, as serve does, unload them, and report which
 models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional, or may come from elsewhere, as
-keys from the variables of a service; what is wrong makes the exit status 1.`,
+keys from the variables of a service, or the folder of its socket; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
@@ -165,7 +166,7 @@ func checkMachine(ctx context.Context) []finding {
 	if codec.Turbo {
 		return append(found, finding{What: "libjpeg-turbo", State: "ok", Detail: "built in"})
 	}
-	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: apt-get install libjpeg-dev, then make build"})
+	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: install the archive of the release without pure-go in its name, or in a checkout: apt-get install libjpeg-dev, make build"})
 }
 
 func firstLine(ctx context.Context, program string, args ...string) (string, error) {
@@ -181,7 +182,9 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	for _, l := range server.Listeners(cfg) {
 		f := finding{What: l.Name, State: "ok", Detail: l.Addr}
-		if err := checkAddr(ctx, l.Addr); err != nil {
+		if err := checkAddr(ctx, l.Addr); errors.Is(err, fs.ErrNotExist) {
+			f.State, f.Detail = "missing", err.Error()
+		} else if err != nil {
 			f.State, f.Detail = wrong, err.Error()
 		} else if listens(ctx, l.Addr) {
 			f.Detail += " is in use: the program that listens there must end before serve can use it"
@@ -191,13 +194,18 @@ func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	return found
 }
 
-// checkAddr returns an error if this machine does not have the address, or not the folder of a unix socket.
+// checkAddr returns an error if this machine does not have the address, or not the folder of a unix socket: that is
+// fs.ErrNotExist if there is nothing, since systemd makes the folder when it starts the service.
 func checkAddr(ctx context.Context, addr string) error {
 	if path, local := accept.SocketPath(addr); local {
-		if at, err := os.Stat(filepath.Dir(path)); err != nil || !at.IsDir() {
-			return fmt.Errorf("the folder of %s is not there: make it, or choose another path", path)
+		at, err := os.Stat(filepath.Dir(path))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the folder of %s is not there: make it, unless the service makes it when it starts (RuntimeDirectory of systemd), or choose another path (%w)", path, fs.ErrNotExist)
 		}
-		return nil
+		if err == nil && !at.IsDir() {
+			err = fmt.Errorf("%s is not a folder: choose another path", filepath.Dir(path))
+		}
+		return err
 	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/config"
 	"millrace/internal/accept"
 	"millrace/server"
 	"millrace/stream/coded"
@@ -194,7 +195,7 @@ func (d *doctor) onnx() symptom {
 	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" || strings.Contains(err.Error(), "cannot be used"):
 		return symptom{"onnx runtime", fails, err.Error(), "name another library with onnx.library, or leave the setting out"}
 	}
-	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(), "make onnxruntime"}
+	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(), "if there are ONNX models: copy libonnxruntime.so.1, libstdc++.so.6 and libgcc_s.so.1 of the release's archive into the program's folder or ../lib/millrace; in a checkout: make onnxruntime"}
 }
 
 // ports tries to listen at each address of the configuration.
@@ -216,7 +217,7 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		case !listens(ctx, l.Addr):
 			found = append(found, symptom{what, fails, err.Error(), "choose an address that this machine has, and a port above 1024 unless root runs the server"})
 		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isNamed(ctx, l.Addr, d.cfg.Name):
-			found = append(found, passed(what, "%s is in use by a millrace server%s", l.Addr, owner))
+			found = append(found, passed(what, "%s is in use%s, which is a millrace server", l.Addr, cmp.Or(owner, " by a program")))
 		default:
 			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
 		}
@@ -227,8 +228,10 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 // socketSymptom looks at a unix socket of the configuration, which is not listened at, since that would replace its file.
 func socketSymptom(ctx context.Context, what string, l server.Listener) symptom {
 	flag := "--" + strings.ReplaceAll(l.Setting, ".", "-")
-	if err := checkAddr(ctx, l.Addr); err != nil {
-		return symptom{what, fails, err.Error(), "make the folder, or choose another path: " + flag}
+	if err := checkAddr(ctx, l.Addr); errors.Is(err, fs.ErrNotExist) {
+		return symptom{what, warns, err.Error(), "until then, millrace serve does not start; for another path: " + flag}
+	} else if err != nil {
+		return symptom{what, fails, err.Error(), "choose another path: " + flag}
 	}
 	if listens(ctx, l.Addr) {
 		return passed(what, "%s is in use by a server", l.Addr)
@@ -275,7 +278,7 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 			if !d.named {
 				state = warns
 			}
-			do = cmp.Or(do, "give a key with the role watch")
+			do = "give a key that has the role watch, with --token-file FILE or the variable " + config.EnvToken
 		case !d.named:
 			return []symptom{passed("server", "none answers at %s", cl.Addr())}
 		}

@@ -101,18 +101,21 @@ func (d *doctor) openFiles() symptom {
 	return passed(what, "%d are allowed", have)
 }
 
+// notPure says where libraries are built in.
+const notPure = "install the archive of the release without pure-go in its name, or in a checkout: "
+
 func turbojpeg() symptom {
 	if codec.Turbo {
 		return passed("libjpeg-turbo", "built in")
 	}
-	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", "apt-get install libjpeg-dev, then make build"}
+	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", notPure + "apt-get install libjpeg-dev, make build"}
 }
 
 func libwebp() symptom {
 	if codec.LibWebP {
 		return passed("libwebp", "built in")
 	}
-	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long", "apt-get install libwebp-dev, then make build"}
+	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long", notPure + "apt-get install libwebp-dev, make build"}
 }
 
 // What ffmpeg needs for the sources and clients of a server.

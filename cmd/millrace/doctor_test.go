@@ -250,7 +250,7 @@ func TestDoctorAsksTheServer(t *testing.T) {
 		}
 	}
 	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
-	wantSymptom(t, found, "port of http", healthy, "millrace server")
+	wantSymptom(t, found, "port of http", healthy, "is in use by ", "), which is a millrace server")
 	wantSymptom(t, found, "stream gone", warns, "refused")
 	wantSymptom(t, found, "model missing of stream half", warns, "waiting", "not loaded", "millrace models load missing")
 	for _, well := range []string{"stream half", "model echo of stream half", "model echo of stream gone"} {

@@ -72,7 +72,17 @@ func TestManagement(t *testing.T) {
 		t.Errorf("the socket is left: %v", err)
 	}
 	found, code := diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--management-address", "unix:"+dir+"/none/s"))
-	if wantSymptom(t, found, "socket of management", fails, "the folder of "+dir+"/none/s is not there", "--management-address"); code != 1 {
-		t.Errorf("doctor ends with %d", code)
+	if wantSymptom(t, found, "socket of management", warns, "the folder of "+dir+"/none/s is not there", "RuntimeDirectory", "--management-address"); code != 0 {
+		t.Errorf("without the folder, doctor ends with %d", code)
+	}
+	if out, errs, code := millrace(t, "check", "--http", "127.0.0.1:0", "--grpc", "off", "--management-address", "unix:"+dir+"/none/s"); code != 0 || !strings.Contains(out, "the folder of "+dir+"/none/s is not there") {
+		t.Errorf("without the folder, check ends with %d: %s%s", code, out, errs)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "none"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, code = diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--management-address", "unix:"+dir+"/none/s"))
+	if wantSymptom(t, found, "socket of management", fails, dir+"/none is not a folder"); code != 1 {
+		t.Errorf("with a file in the place of the folder, doctor ends with %d", code)
 	}
 }

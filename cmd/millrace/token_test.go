@@ -63,7 +63,7 @@ func TestToken(t *testing.T) {
 		{env(at, token+key), "top --once", 0, "same"},
 		{env(at, token+key), "api-schema", 0, `"openapi"`},
 		{env(at, token+key), "doctor --addr ADDR --grpc off", 0, "is ready"},
-		{env(at), "doctor --addr ADDR --grpc off", 1, "give a key of the server with --token-file FILE"},
+		{env(at), "doctor --addr ADDR --grpc off", 1, "give a key that has the role watch, with --token-file FILE"},
 		{env(at, token+key), "models load delay", 0, "delay"},
 		{env(at, token+key), "__complete models unload ", 0, "delay"},
 	} {

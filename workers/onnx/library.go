@@ -91,7 +91,7 @@ func searchPaths(set string) []searchPath {
 		{what: "the program's folder and ../lib/millrace", paths: beside, hint: ". Remove it, or unpack the archive of the release again"},
 		{what: "the cache folder", paths: cached, hint: ". Remove it, and `make onnxruntime` fetches it again"},
 		{what: "/usr/lib/millrace and /var/cache/millrace", paths: installed, hint: ". Replace or remove it"},
-		{what: "the system's libraries", paths: system, hint: ". `make onnxruntime` in a checkout fetches one that can"},
+		{what: "the system's libraries", paths: system, hint: ". The archive of a release has one that can, and `make onnxruntime` in a checkout fetches it"},
 	}
 }
 
@@ -117,7 +117,7 @@ func load(set string) (string, error) {
 		tried = append(tried, p.what+" ("+why+")")
 	}
 	return "", stream.Errorf(stream.Unavailable, "onnx.library",
-		"ONNX Runtime's library was not found in %s. `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
+		"ONNX Runtime's library was not found in %s. The archive of a release has it; `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
 }
 
 // missing is the error of a library that does not exist.

@@ -157,7 +157,7 @@ func TestUnusableLibraries(t *testing.T) {
 	}{
 		{"nowhere", "", []string{"XDG_CACHE_HOME=" + dir}, []string{
 			"onnx.library: ", "was not found", "the setting onnx.library (not set)", "the variable " + EnvLibrary + " (not set)",
-			"the program's folder and ../lib/millrace (none)", "the cache folder (" + dir, "no such file", "/usr/lib/millrace and /var/cache/millrace (none)", "the system's libraries (none)", "make onnxruntime", "1.24 or newer"}},
+			"the program's folder and ../lib/millrace (none)", "the cache folder (" + dir, "no such file", "/usr/lib/millrace and /var/cache/millrace (none)", "the system's libraries (none)", "The archive of a release has it", "make onnxruntime", "1.24 or newer"}},
 		{"no cache folder either", "", []string{"XDG_CACHE_HOME=", "HOME="}, []string{"was not found", "the cache folder (not set)"}},
 		{"set and missing", missing, nil, []string{"the setting onnx.library", missing + ": no such file or directory"}},
 		{"set without a folder and missing", "nothing.so", nil, []string{"the setting onnx.library", "nothing.so"}},
