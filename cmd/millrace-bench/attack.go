@@ -70,7 +70,10 @@ func (b *bench) attacked(assaults [][]string) error {
 
 // assault measures one set of attackers, in rounds with and without them.
 func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, video string) (err error) {
-	s, err := startServer(fmt.Sprintf("auth: {keys: %q}\ntrusted_proxies: [192.0.2.1]\nmemory: {budget: %d}\nmodels: [{name: motion, source: motion, instances: 2}, {name: same, source: identity}]\n", file, attackedBudget))
+	if n := descriptors(silentOpen + otherDescriptors); n < silentOpen+otherDescriptors {
+		b.step("only %d descriptors may be open, and so %d silent connections:", n, n-otherDescriptors)
+	}
+	s, err := startServer(fmt.Sprintf("auth: {keys: %q}\ntrusted_proxies: [192.0.2.1]\nlimits: {max_connections: %d}\nmemory: {budget: %d}\nmodels: [{name: motion, source: motion, instances: 2}, {name: same, source: identity}]\n", file, silentOpen+otherDescriptors, attackedBudget))
 	if err != nil {
 		return err
 	}

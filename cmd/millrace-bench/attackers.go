@@ -76,7 +76,8 @@ func (a *assault) run() (map[string]int64, error) {
 	return counts, nil
 }
 
-// dial connects from the n-th address of the attack: 64 connections share one.
+// dial connects from the n-th address of the attack, of 250: 64 connections in turn share one, so that of silentOpen each
+// has 80, which is less than limits.max_connections_per_address.
 func (a *attack) dial(ctx context.Context, n int) (net.Conn, error) {
 	from := slices.Clone(a.from.To4())
 	from[3] = byte(1 + n/64%250)
@@ -143,9 +144,17 @@ func (a *attack) post(ctx context.Context, c *http.Client, path, kind string, bo
 	return err
 }
 
-// silentConnections opens connections without end and sends nothing. The newest 12,000 are open.
+// silentOpen connections send nothing and are open at once: as many descriptors in the process of the attackers as in the
+// server. Both raise their limits of open files (ulimit -n) to that and otherDescriptors, for other attackers and everything
+// else, as far as they may; where the limit is lower, fewer are open.
+const (
+	silentOpen       = 20000
+	otherDescriptors = 2500
+)
+
+// silentConnections opens connections without end and sends nothing. The newest silentOpen are open.
 func silentConnections(ctx context.Context, a *attack) {
-	open := make([]net.Conn, 12000)
+	open := make([]net.Conn, max(1, descriptors(silentOpen+otherDescriptors)-otherDescriptors))
 	defer func() {
 		for _, c := range open {
 			if c != nil {
