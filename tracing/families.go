@@ -211,7 +211,7 @@ var families = []section{
 		}, nil},
 		{gauge, "millrace_sessions", "", "Open sessions; ws_waiting counts those that lost their connection and may be resumed.", labels{{"adapter", "ws, ws_waiting"}},
 			func(r *reading, put put) { each(r.adapters.Sessions, put) }, nil},
-		{counter, "millrace_sessions_closed_total", "", "Sessions that ended.", labels{{"reason", "why it ended, as its client was told"}},
+		{counter, "millrace_sessions_closed_total", "", "Sessions that ended, and WebSockets that were refused a place (refused).", labels{{"reason", "why it ended, as its client was told"}},
 			func(r *reading, put put) { each(r.adapters.Closed, put) }, nil},
 		{counter, "millrace_streams_closed_total", "", "Streams of WebSocket sessions that ended.", labels{{"reason", "why it ended, as its client was told"}},
 			func(r *reading, put put) { each(r.adapters.StreamEnds, put) }, nil},

@@ -29,6 +29,8 @@ type Options struct {
 
 	// Client returns the address by which a client is bounded, the zero address for one that is not; default: each its own.
 	Client func(net.Addr) netip.Addr
+	// Address returns the address of a request's client, where a proxy is trusted the one that it names; default: what Client returns.
+	Address func(*fiber.Ctx) netip.Addr
 	// Account returns the account of a request's client; default: nil.
 	Account       func(*fiber.Ctx) *ingest.Account
 	Authenticated bool // clients need credentials: those of the request, or a ticket
@@ -52,6 +54,9 @@ func (o Options) withDefaults() Options {
 	def(&o.StatsEvery, 5*time.Second)
 	if o.Client == nil {
 		o.Client = new(accept.Limit).Client
+	}
+	if o.Address == nil {
+		o.Address = func(c *fiber.Ctx) netip.Addr { return o.Client(c.Context().RemoteAddr()) }
 	}
 	if o.Account == nil {
 		o.Account = func(*fiber.Ctx) *ingest.Account { return nil }

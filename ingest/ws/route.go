@@ -13,6 +13,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
+	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/query"
 	"millrace/internal/httpd"
@@ -29,6 +30,7 @@ type router struct {
 	ticket        func(*ingest.Principal, error) (*ingest.Principal, error) // Options.Ticket
 	backend       atomic.Pointer[ingest.Backend]                            // nil until the adapter serves
 	client        func(net.Addr) netip.Addr                                 // Options.Client
+	address       func(*fiber.Ctx) netip.Addr                               // Options.Address
 	account       func(*fiber.Ctx) *ingest.Account                          // Options.Account
 }
 
@@ -83,31 +85,32 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if q.Model == "" && p.needsModel {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
-	account := r.account(c)
+	client := conn.Client{Account: r.account(c), Address: r.address(c)}
 	if rejected == nil {
-		rejected = r.room(account)
+		rejected = r.room(client)
 		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
+			r.conns.Refused()
 			return rejected
 		}
 	}
-	own := ingest.As(*backend, principal(c), account)
+	own := ingest.As(*backend, principal(c), client.Account)
 	lasts := r.http.Lasts(c)
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
 		c := r.conns.New(nc, own.Memory(), p.form)
 		c.Lasts(lasts)
-		r.conns.Start(c, p.begin(&r.protocols, c, own, q), account, rejected, req, buffered)
+		r.conns.Start(c, p.begin(&r.protocols, c, own, q), client, rejected, req, buffered)
 	})
 	return nil
 }
 
-// room returns why there is no place for another connection of an account, or nil.
-func (r *router) room(of *ingest.Account) error {
-	if err := r.conns.Room(); err != nil {
+// room returns why there is no place for another connection of a client, or nil.
+func (r *router) room(of conn.Client) error {
+	if err := r.conns.Room(of); err != nil {
 		return err
 	}
-	err := of.Core().Hold(stream.QuotaSessions)
+	err := of.Account.Core().Hold(stream.QuotaSessions)
 	if err == nil { // the registry holds it
-		of.Core().Release(stream.QuotaSessions)
+		of.Account.Core().Release(stream.QuotaSessions)
 	}
 	return err
 }

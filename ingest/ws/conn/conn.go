@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/accept"
 	"millrace/internal/wire"
 	"millrace/stream/buf"
@@ -19,9 +18,8 @@ type Conn struct {
 	Outbox *Outbox // from which the writer takes messages; SwitchOutbox changes it
 
 	writer   writeLoop
-	account  *ingest.Account // that holds its place of QuotaSessions
-	rejected error           // why the connection is rejected, or nil
-	gone     chan struct{}   // closed when the connection has ended
+	rejected error         // why the connection is rejected, or nil
+	gone     chan struct{} // closed when the connection has ended
 	lasts    func(end func(error)) (ended func())
 }
 

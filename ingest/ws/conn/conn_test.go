@@ -79,6 +79,7 @@ type rig struct {
 	wrap   func(net.Conn) net.Conn // of the server's end
 	echo   *echo
 	reject error
+	client Client
 }
 
 func newRig(t *testing.T, change func(*Options)) *rig {
@@ -105,7 +106,7 @@ func (r *rig) connect() *websocket.Conn {
 			return
 		}
 		r.echo.c = r.New(r.wrap(far), r.mem, r.form)
-		r.Start(r.echo.c, r.echo, nil, r.reject, req, nil)
+		r.Start(r.echo.c, r.echo, r.client, r.reject, req, nil)
 	}()
 	d := websocket.Dialer{NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)
@@ -468,7 +469,7 @@ func TestRoom(t *testing.T) {
 	r := newRig(t, nil)
 	conns := func(n int, rejected error) (out []*Conn) {
 		for range n {
-			c := &Conn{rejected: rejected, gone: make(chan struct{})}
+			c := &Conn{socket: &socket{}, rejected: rejected, gone: make(chan struct{})}
 			if r.enter(c) != nil {
 				return out
 			}
@@ -477,8 +478,8 @@ func TestRoom(t *testing.T) {
 		return out
 	}
 	in := conns(3, nil)
-	if len(in) != 2 || r.Count() != 2 || stream.CodeOf(r.Room()) != stream.Overloaded {
-		t.Errorf("%d of 2 places taken, %v", len(in), r.Room())
+	if len(in) != 2 || r.Count() != 2 || stream.CodeOf(r.Room(Client{})) != stream.Overloaded {
+		t.Errorf("%d of 2 places taken, %v", len(in), r.Room(Client{}))
 	}
 	full := stream.Errorf(stream.Overloaded, "", "full")
 	rejected := conns(maxRejecting+1, full)
@@ -490,14 +491,14 @@ func TestRoom(t *testing.T) {
 		t.Error("the place of one that was told is not free")
 	}
 	r.leave(in[0])
-	if r.Room() != nil || len(conns(2, nil)) != 1 {
+	if r.Room(Client{}) != nil || len(conns(2, nil)) != 1 {
 		t.Error("the place of one that has left is not free")
 	}
 	r.Close()
 	r.leave(rejected[1])
 	r.leave(in[1])
-	if !errors.Is(r.Room(), ingest.ErrDraining) || len(conns(1, nil)) != 0 || len(conns(1, full)) != 0 {
-		t.Errorf("%v", r.Room())
+	if !errors.Is(r.Room(Client{}), ingest.ErrDraining) || len(conns(1, nil)) != 0 || len(conns(1, full)) != 0 {
+		t.Errorf("%v", r.Room(Client{}))
 	}
 }
 

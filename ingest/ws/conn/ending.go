@@ -19,7 +19,7 @@ const (
 	EndDraining  End = "draining"      // the server is shutting down
 	EndTooLarge  End = "too_large"     // a message over Options.MaxMessage
 	EndMalformed End = "malformed"     // not the WebSocket protocol
-	EndRefused   End = "refused"       // the upgrade, the stream, or a flood of pings was refused
+	EndRefused   End = "refused"       // the upgrade, the stream, or a flood of pings or text messages was refused
 	EndFault     End = "fault"         // a panic, or a stream that failed
 	EndTakenOver End = "taken_over"    // another connection resumed its session
 	EndRevoked   End = "revoked"       // the credentials of its client are not valid any more

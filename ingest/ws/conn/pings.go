@@ -39,8 +39,18 @@ func (b *bucket) take(now time.Duration, burst, rate float64) bool {
 func (in *reader) Ping() bool {
 	now := time.Since(in.socket.started)
 	if !in.allowed.take(now, allowedBurst, allowedRate) {
-		in.socket.End(Ending{EndRefused, wire.ClosePolicy, stream.Errorf(stream.FlowControl, "ping", "%d pings a second are allowed: send one every few seconds", allowedRate)})
+		in.socket.flooded(stream.Errorf(stream.FlowControl, "ping", "%d pings a second are allowed: send one every few seconds", allowedRate))
 		return false
 	}
 	return in.answers.take(now, answerBurst, answerRate)
+}
+
+// flooded ends the connection of a client that sends far too many pings or text messages, and has further ones of it refused for
+// a while, which err tells. Only the reader goroutine may call it, which may find more of them in what it has read already.
+func (s *socket) flooded(err *stream.Error) {
+	if s.Ended() {
+		return
+	}
+	err.After = s.floods.note(s.client, time.Now())
+	s.End(Ending{EndRefused, wire.ClosePolicy, err})
 }

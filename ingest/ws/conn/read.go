@@ -114,7 +114,7 @@ func (in *reader) answerControl() {
 // text passes a text message to the protocol. Its error ends the connection.
 func (in *reader) text(r io.Reader) error {
 	if !in.texts.take(time.Since(in.socket.started), textBurst, textRate) {
-		in.socket.End(Ending{EndRefused, wire.ClosePolicy, stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate)})
+		in.socket.flooded(stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate))
 		return nil
 	}
 	msg, err := io.ReadAll(io.LimitReader(r, MaxText+1))

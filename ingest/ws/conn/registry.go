@@ -36,19 +36,22 @@ func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
 
 // Start starts a connection: it answers the handshake req, of which buffered has been
 // read already, and then passes the messages to p. With rejected the client is only
-// sent that error. The connection is one of the sessions of an account. Start does not block.
-func (r *Registry) Start(c *Conn, p Protocol, of *ingest.Account, rejected error, req *http.Request, buffered []byte) {
-	c.protocol, c.account, c.rejected = p, of, rejected
+// sent that error. Start does not block.
+func (r *Registry) Start(c *Conn, p Protocol, of Client, rejected error, req *http.Request, buffered []byte) {
+	c.protocol, c.client, c.rejected = p, of, rejected
 	entered := r.enter(c) == nil
 	if entered && r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
 		return
 	}
-	r.ends.add(string(EndRefused))
+	r.Refused()
 	if entered {
 		r.leave(c)
 	}
 	refuse(c.net, "503 Service Unavailable")
 }
+
+// Refused counts a connection for which there is no place, and which is not upgraded.
+func (r *Registry) Refused() { r.ends.add(string(EndRefused)) }
 
 // refuse ends a connection that is not upgraded yet.
 func refuse(conn net.Conn, status string) {
@@ -57,23 +60,23 @@ func refuse(conn net.Conn, status string) {
 	_ = conn.Close()
 }
 
-// Room returns the error when there is no place for another connection: Draining or
-// Overloaded.
-func (r *Registry) Room() error {
+// Room returns the error when there is no place for another connection of a client: Draining,
+// Overloaded, or FlowControl after a flood.
+func (r *Registry) Room(of Client) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.room()
+	return r.room(of)
 }
 
 // room is Room with r.mu held.
-func (r *Registry) room() error {
+func (r *Registry) room(of Client) error {
 	switch {
 	case r.closing:
 		return ingest.ErrDraining
 	case len(r.conns)-r.rejecting >= r.opts.MaxSessions:
 		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", r.opts.MaxSessions)
 	}
-	return nil
+	return r.floods.check(of, time.Now())
 }
 
 // maxRejecting is the most connections that are being sent the error for which they are
@@ -84,14 +87,14 @@ const maxRejecting = 64
 func (r *Registry) enter(c *Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.room()
+	err := r.room(c.client)
 	if c.rejected != nil && !r.closing {
 		if err = nil; r.rejecting == maxRejecting {
 			err = c.rejected
 		}
 	}
 	if err == nil && c.rejected == nil {
-		err = c.account.Core().Hold(stream.QuotaSessions)
+		err = c.client.Account.Core().Hold(stream.QuotaSessions)
 	}
 	if err != nil {
 		return err
@@ -110,7 +113,7 @@ func (r *Registry) leave(c *Conn) {
 	if c.rejected != nil {
 		r.rejecting--
 	} else {
-		c.account.Core().Release(stream.QuotaSessions)
+		c.client.Account.Core().Release(stream.QuotaSessions)
 	}
 	r.mu.Unlock()
 	close(c.gone)

@@ -17,7 +17,7 @@ func TestStartRefuses(t *testing.T) {
 			r := newRig(t, nil)
 			prepare(r)
 			near, far := net.Pipe()
-			go r.Start(r.New(far, r.mem, r.form), r.echo, nil, nil, nil, nil)
+			go r.Start(r.New(far, r.mem, r.form), r.echo, Client{}, nil, nil, nil)
 			res, err := http.ReadResponse(bufio.NewReader(near), nil)
 			if err != nil || res.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("%v, %v", res, err)

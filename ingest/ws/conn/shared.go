@@ -42,6 +42,8 @@ type shared struct {
 	group    *routines.Group
 	tools    sync.Pool
 
+	floods floods
+
 	outboxBytes atomic.Int64 // in all outboxes
 	ends        counts       // of connections, by End
 	streamEnds  counts       // of their streams, by stream.CloseReason

@@ -25,6 +25,7 @@ type socket struct {
 	link    *link           // over net, for ws and the writer
 	ws      *websocket.Conn // once upgraded
 	form    Form
+	client  Client
 	started time.Time
 
 	ended   atomic.Bool

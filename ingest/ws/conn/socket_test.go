@@ -125,7 +125,7 @@ func TestHandshakeTime(t *testing.T) {
 		}
 		r.echo.c = r.New(far, r.mem, r.form)
 		begin := time.Now()
-		r.Start(r.echo.c, r.echo, nil, nil, req, nil)
+		r.Start(r.echo.c, r.echo, Client{}, nil, req, nil)
 		<-r.echo.c.gone
 		if took := time.Since(begin); took < 10*time.Second || took > 12*time.Second {
 			t.Errorf("given up after %v", took)

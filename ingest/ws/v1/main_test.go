@@ -152,7 +152,7 @@ func (r *rig) connectAs(of *ingest.Account) *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, ingest.As(r, nil, of), "any", "", stream.TraceContext{}), of, nil, req, nil)
+		r.registry.Start(c, r.New(c, ingest.As(r, nil, of), "any", "", stream.TraceContext{}), conn.Client{Account: of}, nil, req, nil)
 	}()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)

@@ -1,0 +1,110 @@
+package conn
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest"
+	"millrace/internal/wire"
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// clientAt returns the n-th of many addresses as a client.
+func clientAt(n int) Client {
+	return Client{Address: netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(n))))}
+}
+
+// The wait after a flood doubles with each further one up to a bound, is told, and is forgotten when the client has been quiet for long enough.
+func TestFloods(t *testing.T) {
+	var f floods
+	now := time.Unix(1e9, 0)
+	by, quietBefore := clientAt(1), time.Duration(0)
+	for _, c := range []struct {
+		after, wait time.Duration // since the flood before; for which further connections are refused
+	}{
+		{0, time.Second}, {0, 2 * time.Second}, {59 * time.Second, 4 * time.Second}, {0, 8 * time.Second}, {0, 16 * time.Second}, {0, 32 * time.Second}, {0, 64 * time.Second}, {0, 64 * time.Second},
+		{127 * time.Second, 64 * time.Second}, {128 * time.Second, time.Second}, {time.Minute - 1, 2 * time.Second}, {time.Minute, time.Second},
+	} {
+		now = now.Add(c.after)
+		if got := f.note(by, now); got != c.wait {
+			t.Errorf("%v after a flood that had %v refused: %v, want %v", c.after, quietBefore, got, c.wait)
+		}
+		quietBefore = c.wait
+		for _, at := range []time.Duration{0, c.wait - 1} {
+			if err := f.check(by, now.Add(at)); stream.CodeOf(err) != stream.FlowControl || err.(*stream.Error).After != c.wait-at {
+				t.Errorf("%v after a flood, of %v: %v", at, c.wait, err)
+			}
+		}
+		for _, other := range []Client{clientAt(2), {Address: by.Address, Account: new(ingest.Account)}, {}} {
+			if err := f.check(other, now); err != nil {
+				t.Errorf("%v: %v", other, err)
+			}
+		}
+		if err := f.check(by, now.Add(c.wait)); err != nil {
+			t.Errorf("%v after a flood: %v", c.wait, err)
+		}
+	}
+}
+
+// So many clients are remembered, of which the oldest gives way, and those that are quiet leave nothing.
+func TestFloodsAreBounded(t *testing.T) {
+	var f floods
+	now := time.Unix(1e9, 0)
+	for n := range maxFloods {
+		f.note(clientAt(n), now)
+	}
+	f.note(clientAt(0), now) // it is not the oldest any more
+	f.note(clientAt(maxFloods), now)
+	for n, refused := range map[int]bool{0: true, 1: false, 2: true, maxFloods: true} {
+		if err := f.check(clientAt(n), now); (err != nil) != refused {
+			t.Errorf("client %d: %v", n, err)
+		}
+	}
+	if len(f.of) != maxFloods || f.queue.Len() != maxFloods {
+		t.Errorf("%d and %d clients are remembered", len(f.of), f.queue.Len())
+	}
+	f.note(clientAt(1), now.Add(leastQuiet))
+	if len(f.of) != 1 || f.queue.Len() != 1 {
+		t.Errorf("%d and %d clients are remembered later", len(f.of), f.queue.Len())
+	}
+}
+
+// After a flood of pings or texts, which ends its connection and tells how long to wait, a client has no room for that long, and others have.
+func TestNoRoomAfterAFlood(t *testing.T) {
+	for name, kind := range map[string]int{"pings": websocket.PingMessage, "texts": websocket.TextMessage} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(o *Options) { o.OutboxMessages = 1 << 20 })
+				r.client = clientAt(1)
+				for n, wait := range []time.Duration{firstWait, 2 * firstWait, 4 * firstWait} {
+					ws := r.connect()
+					ended := make(chan struct{})
+					go func() { defer close(ended); readAll(ws) }()
+					for ws.WriteMessage(kind, []byte("{}")) == nil {
+					}
+					<-ended
+					<-r.echo.c.gone
+					if e := r.echo.ending; e.Why != EndRefused || e.Code != wire.ClosePolicy || coded.RetryAfter(e.Err) != wait {
+						t.Errorf("flood %d: %+v, want to be told %v", n, e, wait)
+					}
+					if err := r.Room(r.client); stream.CodeOf(err) != stream.FlowControl {
+						t.Errorf("flood %d: room for more: %v", n, err)
+					}
+					if err := r.Room(clientAt(2)); err != nil {
+						t.Errorf("flood %d: no room for another client: %v", n, err)
+					}
+					time.Sleep(wait)
+					if err := r.Room(r.client); err != nil {
+						t.Errorf("flood %d: no room %v later: %v", n, wait, err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package ws_test
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest"
+	"millrace/ingest/ws"
+	"millrace/ingest/ws/conn"
+	"millrace/internal/wire"
+)
+
+// TestFloodsOfAClient: a client whose connections were closed for their pings is refused before another one is upgraded, and told when to come
+// back, as a page is over a connection. Another account, and another address, are served.
+func TestFloodsOfAClient(t *testing.T) {
+	accounts := ingest.NewAccounts(ingest.Quotas{})
+	r := start(t, ws.Options{
+		Address: func(c *fiber.Ctx) netip.Addr { return netip.MustParseAddr(c.Get("Of-Address", "192.0.2.1")) },
+		Account: func(c *fiber.Ctx) *ingest.Account {
+			key := string([]byte(c.Get("Of-Account", "camera")))
+			return accounts.Of(&ingest.Principal{Key: key, Name: key})
+		},
+	})
+	var all []*client
+	const floods = 6
+	for range floods {
+		all = append(all, r.dial("/v2/models/echo/stream"))
+	}
+	for _, c := range all { // so many floods have it refused for longer than this test takes
+		for range 3000 {
+			if c.WriteControl(websocket.PingMessage, nil, time.Now().Add(patience)) != nil {
+				break
+			}
+		}
+		c.nextError("flow_control", -1, "pings")
+		c.closed(int(wire.ClosePolicy))
+	}
+	dial := func(subprotocol string, header http.Header) (*websocket.Conn, *http.Response) {
+		t.Helper()
+		d := websocket.Dialer{Subprotocols: []string{subprotocol}}
+		c, resp, err := d.Dial("ws://"+r.addr+"/v2/models/echo/stream", header)
+		if resp == nil {
+			t.Fatal(err)
+		}
+		return c, resp
+	}
+	for range 3 { // which are no floods
+		_, resp := dial("", nil)
+		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		if resp.StatusCode != http.StatusTooManyRequests || wait < 2 || wait > 1<<(floods-1) {
+			t.Fatalf("after the floods: %s, to be tried again in %d s", resp.Status, wait)
+		}
+	}
+	c, resp := dial(wire.Subprotocol, http.Header{"Origin": {"http://" + r.addr}})
+	if c == nil {
+		t.Fatalf("a page: %s", resp.Status)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	page := &v1{Conn: c, t: t}
+	if e := page.next(); e.Code != "flow_control" || !e.Fatal || e.RetryAfterMS < 2000 {
+		t.Errorf("a page: %+v", e)
+	}
+	page.ends(int(wire.CloseTooMany))
+	for _, other := range []http.Header{{"Of-Account": {"another camera"}}, {"Of-Address": {"192.0.2.2"}}} {
+		c, resp := dial("", other)
+		if c == nil {
+			t.Fatalf("%v: %s", other, resp.Status)
+		}
+		c.Close()
+	}
+	r.until("the refusals are counted", func() bool { return r.ws.Stats().Ends[conn.EndRefused] == floods+3+1 })
+}
