@@ -36,10 +36,11 @@ type conn struct {
 	cork atomic.Pointer[records.Cork] // nil = it was never corked
 
 	// Used by the connection's goroutine only; small is only read when somebody has taken the connection over.
-	small int     // reads in a row, without a write between them, that have brought few bytes
-	join  bool    // the next write is kept until the one after it
-	kept  *[]byte // what is kept
-	lost  func()  // called if it is closed before the function that takes it over has run
+	small   int     // reads in a row, without a write between them, that have brought few bytes
+	refused int     // requests in a row that were refused, see Server.slowDown
+	join    bool    // the next write is kept until the one after it
+	kept    *[]byte // what is kept
+	lost    func()  // called if it is closed before the function that takes it over has run
 }
 
 func newConn(c net.Conn) *conn {
@@ -77,27 +78,40 @@ func unwrap(c net.Conn) net.Conn {
 // NetConn returns the connection without what this package adds.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// A client that sends a request in many parts of less than smallRead bytes has it read in fewer and larger ones: after
-// smallReads of them the server waits before each read, twice as long each time, until longestWait. Clients by the
-// thousand that send a byte now and then would otherwise have all others wait behind their goroutines.
+// A client that sends a request in many parts of less than smallRead bytes has it read in fewer and larger ones: the
+// server waits before each read, see waitAfter. Clients by the thousand that send a byte now and then would otherwise have all
+// others wait behind their goroutines.
 const (
-	smallRead   = 1024
-	smallReads  = 16
-	longestWait = 512 * time.Millisecond
-	neverSmall  = math.MinInt // the value of conn.small for those that do not wait
+	smallRead  = 1024
+	neverSmall = math.MinInt // the value of conn.small for those that do not wait
 )
+
+// The bounds of waitAfter.
+const (
+	withoutWait = 16 // in a row
+	longestWait = 512 * time.Millisecond
+)
+
+// waitAfter returns how long a connection waits after n reads or requests in a row of a kind that costs the server more than it is worth:
+// not at all after withoutWait of them, and then twice as long each time, from a millisecond to longestWait.
+func waitAfter(n int) time.Duration {
+	if n <= withoutWait {
+		return 0
+	}
+	return min(time.Millisecond<<min(n-withoutWait-1, 16), longestWait)
+}
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.small > smallReads {
-		time.Sleep(min(time.Millisecond<<min(c.small-smallReads, 16), longestWait))
+	if wait := waitAfter(c.small); wait > 0 {
+		time.Sleep(wait)
 	}
 	for {
 		n, err := c.Conn.Read(b)
 		if n > 0 || err == nil || !c.read.again(err) {
 			switch {
 			case c.small < 0:
-			case n == len(b) || n >= smallRead && c.small <= smallReads: // or as much as has come during the wait
+			case n == len(b) || n >= smallRead && c.small <= withoutWait: // or as much as has come during the wait
 				c.small = 0
 			case n < smallRead:
 				c.small++

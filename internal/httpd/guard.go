@@ -28,6 +28,10 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	}
 	conn.setBusy(true)
 	defer conn.setBusy(false)
+	if conn != nil {
+		s.slowDown(c, conn)
+		defer s.answered(c, conn)
+	}
 	defer s.finishRequest(c)
 	defer func() {
 		if s.draining.Load() && !c.Hijacked() {
@@ -66,6 +70,36 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		s.inner(c)
 	}
 	joinWrites(c)
+}
+
+// slowDown waits before a request is handled when those before it were refused again and again: a client that does not wait as long as it
+// is told, or that tries keys, costs little then. Health routes always answer at once. The shutdown ends the wait.
+func (s *Server) slowDown(c *fasthttp.RequestCtx, conn *conn) {
+	wait := waitAfter(conn.refused)
+	if wait == 0 || s.rules.Load().isProbe(c) {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.stopping:
+	}
+}
+
+// answered counts the reply to a request for slowDown. Connections of a proxy are those of many clients, and are not slowed down. Health routes
+// do not count, so that clients do not use them to be served faster.
+func (s *Server) answered(c *fasthttp.RequestCtx, conn *conn) {
+	switch c.Response.StatusCode() {
+	case fasthttp.StatusUnauthorized, fasthttp.StatusForbidden, fasthttp.StatusTooManyRequests:
+		if s.cfg.Limit.Client(conn.RemoteAddr()).IsValid() {
+			conn.refused++
+		}
+	default:
+		if conn.refused > 0 && !s.rules.Load().isProbe(c) {
+			conn.refused = 0
+		}
+	}
 }
 
 // joinWrites has a reply whose body is larger than fasthttp's buffer written with one

@@ -43,7 +43,7 @@ type Config struct {
 	DrainTimeout  time.Duration // for handlers that still run at the shutdown; 30s
 
 	Log *slog.Logger // slog.Default()
-	// Probe reports whether a path is a health route, whose Host is not checked; nil = none is.
+	// Probe reports whether a path is a health route, whose Host is not checked and which is always answered at once; nil = none is.
 	Probe func(path string) bool
 	// Lasts returns what is called when a reply to the request, or what follows on it, begins that may last long, with a function that ends
 	// it, and then when it has ended; nil = it is not called.
@@ -109,6 +109,7 @@ type Server struct {
 	watcher watcher
 
 	draining atomic.Bool
+	stopping chan struct{} // closed when the shutdown begins
 
 	mu        sync.Mutex
 	also      []net.Listener // of Also
@@ -124,7 +125,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as 127.0.0.1:8000: %w", cfg.Addr, err)
 	}
-	s := &Server{cfg: cfg, bound: host}
+	s := &Server{cfg: cfg, bound: host, stopping: make(chan struct{})}
 	rules, err := s.NewRules(cfg.Hosts, cfg.Origins)
 	if err != nil {
 		return nil, err
@@ -269,6 +270,7 @@ func (s *Server) Serve(ctx context.Context) error {
 }
 
 func (s *Server) shutdown(served <-chan error) error {
+	close(s.stopping)
 	s.closeAlso()
 	_ = s.ln.Close()
 	<-served
