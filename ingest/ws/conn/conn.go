@@ -94,6 +94,9 @@ func (c *Conn) close() {
 		c.Fault()
 	}
 	<-c.closing
+	if now := time.Now(); c.used.some(now) {
+		c.floods.keep(c.client, c.used, now)
+	}
 	c.link.release()
 	c.protocol.Close(c.ending)
 	c.linger()

@@ -26,47 +26,78 @@ const (
 	maxFloods   = 4096 // clients that are remembered
 )
 
-// floods has the clients whose connections were ended because of too many pings or text messages, which they could otherwise send
-// again at once over another connection. It is safe for concurrent use.
+// floods has the clients whose connections were ended because of too many pings or text messages, or have used much of what they
+// may, all of which they could otherwise send again at once over another connection. It is safe for concurrent use.
 type floods struct {
 	mu    sync.Mutex
 	of    map[Client]*list.Element
-	queue list.List // of *flood, the oldest first
+	queue list.List // of *flooder, the one that has been quiet for longest first
 }
 
-// flood is the last one of a client.
-type flood struct {
-	by   Client
-	at   time.Time
-	wait time.Duration // for which connections are refused
+// flooder is such a client.
+type flooder struct {
+	by    Client
+	last  time.Time     // when it was noted last
+	wait  time.Duration // for which connections are refused after the last flood; 0 = there was none
+	until time.Time     // when that ends
+	used  bursts        // by its connections that have ended
 }
 
 // past reports whether the client has been quiet for long enough to be forgotten.
-func (f *flood) past(now time.Time) bool { return now.Sub(f.at) >= max(2*f.wait, leastQuiet) }
+func (f *flooder) past(now time.Time) bool { return now.Sub(f.last) >= max(2*f.wait, leastQuiet) }
 
 // note notes a flood of a client, and returns for how long its connections are refused.
 func (f *floods) note(by Client, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	wait := firstWait
+	one := f.at(by, now)
+	one.wait = min(max(2*one.wait, firstWait), longestWait)
+	one.until = now.Add(one.wait)
+	return one.wait
+}
+
+// keep keeps what a connection of a client that ends has used by now, for its next one. Of several that end, the most counts.
+func (f *floods) keep(by Client, used bursts, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := &f.at(by, now).used
+	kept.update(now)
+	kept.pings.used = max(kept.pings.used, used.pings.used)
+	kept.texts.used = max(kept.texts.used, used.texts.used)
+}
+
+// used returns what a new connection of a client goes on with.
+func (f *floods) used(of Client) bursts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e := f.of[of]; e != nil {
+		return e.Value.(*flooder).used
+	}
+	return bursts{}
+}
+
+// at returns the entry of a client that is noted now, which is a new one if the client was quiet for long enough. It is called with mu.
+func (f *floods) at(by Client, now time.Time) *flooder {
+	one := &flooder{by: by}
 	if e := f.of[by]; e != nil {
 		if last := f.remove(e); !last.past(now) {
-			wait = min(2*last.wait, longestWait)
+			one = last
 		}
 	}
-	for e := f.queue.Front(); e != nil && (f.queue.Len() >= maxFloods || e.Value.(*flood).past(now)); e = f.queue.Front() {
+	for e := f.queue.Front(); e != nil && (f.queue.Len() >= maxFloods || e.Value.(*flooder).past(now)); e = f.queue.Front() {
 		f.remove(e)
 	}
 	if f.of == nil {
 		f.of = map[Client]*list.Element{}
 	}
-	f.of[by] = f.queue.PushBack(&flood{by, now, wait})
-	return wait
+	one.last = now
+	f.of[by] = f.queue.PushBack(one)
+	return one
 }
 
 // remove is called with mu.
-func (f *floods) remove(e *list.Element) *flood {
-	one := f.queue.Remove(e).(*flood)
+func (f *floods) remove(e *list.Element) *flooder {
+	one := f.queue.Remove(e).(*flooder)
 	delete(f.of, one.by)
 	return one
 }
@@ -79,8 +110,7 @@ func (f *floods) check(of Client, now time.Time) error {
 	if e == nil {
 		return nil
 	}
-	last := e.Value.(*flood)
-	left := last.wait - now.Sub(last.at)
+	left := e.Value.(*flooder).until.Sub(now)
 	if left <= 0 {
 		return nil
 	}

@@ -108,3 +108,74 @@ func TestNoRoomAfterAFlood(t *testing.T) {
 		})
 	}
 }
+
+// A client that connects again before it is ended goes on with what it has used of its bursts, which come back with time, and another one does not.
+func TestBurstsOfAClient(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		kind, burst int
+		rate        float64
+	}{{"pings", websocket.PingMessage, allowedBurst, allowedRate}, {"texts", websocket.TextMessage, textBurst, textRate}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(o *Options) { o.OutboxMessages = 1 << 20 })
+				// send sends n messages as a client, and reports whether its connection was ended for them.
+				send := func(by Client, n int) bool {
+					r.client = by
+					ws := r.connect()
+					code, ended := 0, make(chan struct{})
+					go func() { defer close(ended); _, code = readAll(ws) }()
+					for range n {
+						if ws.WriteMessage(c.kind, []byte("{}")) != nil {
+							break
+						}
+					}
+					_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+					<-ended
+					<-r.echo.c.gone
+					return code == int(wire.ClosePolicy)
+				}
+				by := clientAt(1)
+				if send(by, c.burst/2) || send(by, c.burst/2) {
+					t.Error("a burst in two parts is too much")
+				}
+				if send(clientAt(2), c.burst) {
+					t.Error("the burst of another client is too much")
+				}
+				time.Sleep(time.Second)
+				if send(by, int(c.rate)) {
+					t.Error("what comes back in a second is too much")
+				}
+				time.Sleep(time.Second)
+				if !send(by, int(c.rate)+1) {
+					t.Error("it has a new burst")
+				}
+				time.Sleep(time.Duration(float64(c.burst)/c.rate) * time.Second)
+				if send(by, c.burst) {
+					t.Error("a burst is too much later")
+				}
+			})
+		})
+	}
+}
+
+// Of the connections of a client the one that has used most counts for the next one.
+func TestMostOfBursts(t *testing.T) {
+	var f floods
+	now := time.Unix(1e9, 0)
+	used := func(pings, texts float64) bursts { return bursts{bucket{pings, now}, bucket{texts, now}} }
+	f.keep(clientAt(1), used(500, 1000), now)
+	f.keep(clientAt(1), used(400, 3000), now)
+	f.note(clientAt(1), now)
+	if got := f.used(clientAt(1)); got != used(500, 3000) {
+		t.Errorf("%+v", got)
+	}
+	if got := f.used(clientAt(2)); got != (bursts{}) {
+		t.Errorf("another client: %+v", got)
+	}
+	now = now.Add(time.Second)
+	f.keep(clientAt(1), used(300, 600), now)
+	if got := f.used(clientAt(1)); got != used(300, 3000-textRate) {
+		t.Errorf("later: %+v", got)
+	}
+}
