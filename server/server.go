@@ -22,6 +22,7 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/child"
 	"millrace/internal/httpd"
+	"millrace/internal/processors"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -205,6 +206,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("server: Run was called before")
 	}
+	defer processors.Double()()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/sources"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -116,7 +117,7 @@ func counted[K ~string](all map[K]uint64) map[string]uint64 {
 const heapBytes = "/memory/classes/heap/objects:bytes"
 
 func processStatus() client.ProcessStatus {
-	p := client.ProcessStatus{Processors: runtime.GOMAXPROCS(0), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
+	p := client.ProcessStatus{Processors: processors.Real(), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
 	heap := []metrics.Sample{{Name: heapBytes}}
 	metrics.Read(heap)
 	if heap[0].Value.Kind() == metrics.KindUint64 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -65,7 +64,6 @@ func init() {
 	workers.Register(workers.Kind{Name: "fixed", New: func() workers.Worker { return &fixed{} }})
 	workers.Register(workers.Kind{Name: "slow", New: func() workers.Worker { return &slow{} }})
 	workers.Register(workers.Kind{Name: "choosy", New: func() workers.Worker { return &choosy{} }})
-	workers.Register(workers.Kind{Name: "foreign", Foreign: true, New: func() workers.Worker { return &dense{} }})
 }
 
 func TestFixedBatchAxis(t *testing.T) {
@@ -253,29 +251,5 @@ func TestStagesOfABatchThatIsAnsweredInPart(t *testing.T) {
 	}
 	if x := all[1].next(t); x.outcome != stream.Answered || x.outputs["boxes"] == "" {
 		t.Errorf("the other frame: %+v", x)
-	}
-}
-
-// Workers that compute outside of Go get processors for as long as they are loaded.
-func TestProcessorsOfForeignWorkers(t *testing.T) {
-	t.Setenv("GOMAXPROCS", "")
-	own := runtime.GOMAXPROCS(0)
-	r := newRig(t)
-	for kind, want := range map[string]int{"foreign": own + 1, "dense": own} {
-		g := r.load(t, workers.Config{Kind: kind})
-		s, e := open(t, g, every)
-		if err := s.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{3}, Data: make([]byte, 12)}}}); err != nil {
-			t.Fatal(err)
-		}
-		e.wait(t, 1)
-		if n := runtime.GOMAXPROCS(0); n != want {
-			t.Errorf("%s: %d processors, want %d", kind, n, want)
-		}
-		if err := r.Unload(t.Context(), kind, ""); err != nil {
-			t.Fatal(err)
-		}
-		if n := runtime.GOMAXPROCS(0); n != own {
-			t.Errorf("%s: %d processors after it was unloaded, want %d", kind, n, own)
-		}
 	}
 }

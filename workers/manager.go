@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -113,7 +113,7 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
+	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, processors.Real()/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
 	m.endpoints.Store(&map[string]*endpoint{})
 	return m
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 
 	"millrace/batching"
-	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/workers/results"
 )
@@ -15,10 +14,6 @@ import (
 func (g *Group) loop(w *instance) {
 	defer w.cancel()
 	defer w.closeTools()
-	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
-		processors.Add(1)
-		defer processors.Add(-1)
-	}
 	defer func() {
 		if !w.gone.Load() { // otherwise the watchdog has counted it
 			g.addServing(-1)

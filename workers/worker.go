@@ -122,9 +122,6 @@ type Kind struct {
 	// Memory is where its batches are allocated unless the configuration says so; "" =
 	// heap.
 	Memory batching.Backend
-	// Foreign says that Run computes outside of Go, in C, and so holds one of the Go
-	// scheduler's processors during the whole call.
-	Foreign bool
 	// Ahead says that an instance gets the next batch, if a full one waits, while it runs one:
 	// Run is then called by a second goroutine. Such a kind bounds the time of each batch
 	// itself, by Env.Limit: only it knows when it begins one (batching.Batch.Begin), and how

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"millrace/internal/processors"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
 	"millrace/internal/video"
@@ -84,7 +84,7 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		Open: func(ctx context.Context) (Reader, error) {
 			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox}
 			// Several threads are of use to one file while processors are idle.
-			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(runtime.GOMAXPROCS(0)) }
+			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Real()) }
 			if i.PublicOnly {
 				env.Allow = Public
 			}

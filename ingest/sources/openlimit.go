@@ -2,9 +2,10 @@ package sources
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
+
+	"millrace/internal/processors"
 )
 
 // openLimit bounds the number of sources that are being opened at once. An opening
@@ -16,7 +17,7 @@ type openLimit chan struct{}
 // openHold is the longest time for which an opening keeps its place.
 const openHold = 3 * time.Second
 
-func newOpenLimit() openLimit { return make(openLimit, 2*runtime.GOMAXPROCS(0)) }
+func newOpenLimit() openLimit { return make(openLimit, 2*processors.Real()) }
 
 // enter waits for a place, which leave frees; leave may be called more than once. An
 // error is ctx's cause.

@@ -145,12 +145,11 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// Processors that only Go has, for instances that compute in C, leave no room for a computation.
-func TestAddedProcessorsHaveNoRoom(t *testing.T) {
+// The processors that only Go has leave no room for a computation.
+func TestDoubledProcessorsHaveNoRoom(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	processors.Add(2)
-	defer processors.Add(-2)
+	defer processors.Double()()
 	turns.mu.Lock()
 	defer turns.mu.Unlock()
 	if n := room(); n != 1 {

@@ -1,5 +1,5 @@
-// Package processors gives Go's scheduler more processors than the machine has while something computes that it cannot
-// interrupt soon enough, and tells how many there are without those. It owns GOMAXPROCS of the process. It must not know what computes.
+// Package processors gives Go's scheduler twice as many processors as the process may use at once, and tells how many those are.
+// It owns GOMAXPROCS of the process. It must not know what computes.
 package processors
 
 import (
@@ -10,34 +10,39 @@ import (
 
 var state struct {
 	sync.Mutex
-	real, added int // real is set while added is not 0
+	real, users int // real is set while there are users
 }
 
-// Add counts n more computations, or fewer when n is negative. Each has one more processor, up to twice the number of Real: the
-// operating system divides the real ones among all threads, and much sooner than Go, which interrupts what computes in Go, and looks for
-// what has arrived from the network when all processors are busy, every ten milliseconds only.
+// Double doubles GOMAXPROCS until the returned function is called, by all who have called Double. The operating system then divides the real
+// processors among all threads, and much sooner than Go would: Go interrupts what computes, takes a processor away from a call into C, and
+// looks for what has arrived from the network when all processors are busy, every ten milliseconds only.
 //
 // When the variable GOMAXPROCS is set, the number is left unchanged.
-func Add(n int) {
+func Double() (end func()) {
+	if os.Getenv("GOMAXPROCS") != "" {
+		return func() {}
+	}
 	state.Lock()
 	defer state.Unlock()
-	if os.Getenv("GOMAXPROCS") != "" {
-		return
-	}
-	if state.added == 0 {
+	if state.users == 0 {
 		state.real = runtime.GOMAXPROCS(0)
+		runtime.GOMAXPROCS(2 * state.real)
 	}
-	state.added += n
-	if want := state.real + min(state.added, state.real); want != runtime.GOMAXPROCS(0) { // setting it stops all goroutines
-		runtime.GOMAXPROCS(want)
-	}
+	state.users++
+	return sync.OnceFunc(func() {
+		state.Lock()
+		defer state.Unlock()
+		if state.users--; state.users == 0 {
+			runtime.GOMAXPROCS(state.real)
+		}
+	})
 }
 
-// Real returns how many processors Go may use at once, without those that Add has added.
+// Real returns how many processors the process may use at once.
 func Real() int {
 	state.Lock()
 	defer state.Unlock()
-	if state.added != 0 {
+	if state.users != 0 {
 		return state.real
 	}
 	return runtime.GOMAXPROCS(0)

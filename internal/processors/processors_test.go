@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-func TestAdd(t *testing.T) {
+// Several users have twice the processors together, until the last one ends.
+func TestDouble(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	own := runtime.GOMAXPROCS(0)
-	check := func(n, want int) {
+	check := func(want int) {
 		t.Helper()
-		Add(n)
 		if got := runtime.GOMAXPROCS(0); got != want {
 			t.Errorf("%d processors, want %d", got, want)
 		}
@@ -18,10 +18,17 @@ func TestAdd(t *testing.T) {
 			t.Errorf("%d real processors, want %d", got, own)
 		}
 	}
-	check(1, own+1)
-	check(2*own, 2*own)
-	check(-2*own, own+1)
-	check(-1, own)
+	check(own)
+	first := Double()
+	check(2 * own)
+	second := Double()
+	check(2 * own)
+	first()
+	first()
+	check(2 * own)
+	second()
+	check(own)
 	t.Setenv("GOMAXPROCS", "3")
-	check(1, own)
+	defer Double()()
+	check(own)
 }

@@ -16,8 +16,6 @@ func init() {
 		Platform: "onnxruntime_onnx", // as other servers of the protocol call it
 		New:      func() workers.Worker { return &worker{} },
 		Memory:   batching.C, // the library keeps pointers into it
-
-		Foreign:  true,
 		Loads:    workers.HasSuffix(".onnx"),
 		File:     "model.onnx",
 		Settings: func() any { return new(settings) },
