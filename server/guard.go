@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -100,6 +101,24 @@ func (s *Server) lasts() func(*fiber.Ctx) func(end func(error)) (ended func()) {
 	return func(c *fiber.Ctx) func(func(error)) func() {
 		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
 		return func(end func(error)) func() { return s.auth.lasting.Add(p, end) }
+	}
+}
+
+// still returns httpd.Config.Still; nil where clients need no credentials.
+func (s *Server) still() func(*fiber.Ctx) error {
+	if !s.auth.on() {
+		return nil
+	}
+	return func(c *fiber.Ctx) error {
+		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
+		if p == nil {
+			return nil
+		}
+		err := s.auth.still(p, time.Now())
+		if err != nil {
+			c.Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
+		}
+		return err
 	}
 }
 

@@ -3,7 +3,9 @@ package server
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +31,7 @@ import (
 	"millrace/internal/role"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // TestLongConnectionsEnd: what a client has open over each protocol ends, with the reason, when its key is revoked, and nothing of others does.
@@ -218,6 +221,67 @@ func TestMessagesThatComeLate(t *testing.T) {
 		t.Errorf("the model: %v", err)
 	}
 	if text := string(must(os.ReadFile(file))); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"principal":"gone"`) || !strings.Contains(text, `"target":"echo","outcome":"refused","code":"unauthenticated"`) {
+		t.Errorf("the audit log has %s", text)
+	}
+}
+
+// TestBodiesThatComeLate: a request whose body comes after its key was revoked is refused, whatever its route does with the body, and the audit log
+// says so of those that manage.
+func TestBodiesThatComeLate(t *testing.T) {
+	file, program := filepath.Join(t.TempDir(), "audit.log"), filepath.Join(t.TempDir(), "svc.staged")
+	write(t, program, "route\nnull")
+	k := startKeyed(t, func(c *Config) {
+		c.Audit, c.Models = file, append(c.Models, workers.Config{Name: "svc", Source: program})
+		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
+	})
+	k.add(t, "gone", role.All, time.Time{})
+	k.write(t)
+	k.auth.keys.Recheck()
+	var conns []net.Conn
+	manage := []string{
+		"POST /v2/repository/models/echo/load", "POST /v2/repository/models/echo/unload", "POST /v2/workers/echo/scale", "POST /v2/systemsharedmemory/region/x/register",
+		"POST /v2/streams", "PATCH /v2/streams/door", "POST /v2/trace/setting", "POST /v2/logging",
+	}
+	late := append(manage, "POST /v2/models/echo/infer", "POST /v2/models/echo/generate", "POST /v2/models/echo/infer_stream", "POST /v2/repository/index", "POST /apps/svc/route")
+	for i, request := range late {
+		c := dialListener(t, k.Server, "http")
+		defer c.Close()
+		body := "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+		if i == 0 {
+			body = "Content-Length: 40000\r\n\r\n{" + strings.Repeat(" ", 20000)
+		}
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\napi_key: %s\r\n%s", request, k.keys["gone"], body)
+		conns = append(conns, c)
+	}
+	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
+	of := k.accounts.Of(p)
+	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
+	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.write(t)
+	k.auth.keys.Recheck()
+	for i, c := range conns {
+		rest := "1\r\n}\r\n0\r\n\r\n"
+		if i == 0 {
+			rest = strings.Repeat(" ", 40000-20000-2) + "}"
+		}
+		if _, err := io.WriteString(c, rest); err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusUnauthorized || r.Header.Get("WWW-Authenticate") == "" || !strings.Contains(string(text), "gone was removed") {
+			t.Errorf("%s: %s %s %v", late[i], r.Status, text, err)
+		}
+	}
+	for _, model := range []string{"echo", "svc"} {
+		if g, err := k.models.Group(model, ""); err != nil || g.Stats().Frames.Results != 0 {
+			t.Errorf("the model %s: %v", model, err)
+		}
+	}
+	if text := string(must(os.ReadFile(file))); strings.Count(text, `"principal":"gone"`) != len(manage) || strings.Count(text, `"outcome":"refused","code":"unauthenticated"`) != len(manage) {
 		t.Errorf("the audit log has %s", text)
 	}
 }

@@ -16,7 +16,7 @@ const loggingRoute = "/v2/logging"
 func (s *Server) loggingRoutes(app *fiber.App) {
 	app.Get(loggingRoute, func(c *fiber.Ctx) error { return c.JSON(s.logAnswer()) })
 	app.Post(loggingRoute, func(c *fiber.Ctx) error {
-		body, err := readSettings(c)
+		body, err := s.readSettings(c)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"millrace/client"
 	"millrace/ingest"
 	"millrace/ingest/rest/request"
-	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tracing"
 )
@@ -202,8 +201,8 @@ func (d backend) ChangeTraces(model string, change map[string][]string) error {
 // maxSettings is the largest body of a change of settings, in bytes.
 const maxSettings = 4 << 10
 
-func readSettings(c *fiber.Ctx) ([]byte, error) {
-	return httpd.ReadSmall(c, maxSettings)
+func (s *Server) readSettings(c *fiber.Ctx) ([]byte, error) {
+	return s.http.ReadSmall(c, maxSettings)
 }
 
 // traceSettingRoutes are those of the extension trace.
@@ -211,7 +210,7 @@ func (s *Server) traceSettingRoutes(app *fiber.App) {
 	for _, path := range []string{"/v2/trace/setting", "/v2/models/:model/trace/setting"} {
 		app.Get(path, func(c *fiber.Ctx) error { return s.answerTraces(c) })
 		app.Post(path, func(c *fiber.Ctx) error {
-			body, err := readSettings(c)
+			body, err := s.readSettings(c)
 			if err != nil {
 				return err
 			}

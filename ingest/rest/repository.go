@@ -11,7 +11,6 @@ import (
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
 	"millrace/internal/accept"
-	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -27,7 +26,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.requests.End()
-	body, err := readSmall(c)
+	body, err := a.readSmall(c)
 	if err != nil {
 		return err
 	}
@@ -124,6 +123,6 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 }
 
 // readSmall reads the body of a repository request.
-func readSmall(c *fiber.Ctx) ([]byte, error) {
-	return httpd.ReadSmall(c, maxParams)
+func (a *Adapter) readSmall(c *fiber.Ctx) ([]byte, error) {
+	return a.http.ReadSmall(c, maxParams)
 }

@@ -106,7 +106,7 @@ func (a *Adapter) registerRegion(c *fiber.Ctx, of *shm.Client, region string) er
 	if of == nil {
 		return stream.Errorf(stream.InvalidArgument, allOption, "a region is of the client that registers it: leave the option out")
 	}
-	body, err := readSmall(c)
+	body, err := a.readSmall(c)
 	if err != nil {
 		return err
 	}

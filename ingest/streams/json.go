@@ -11,8 +11,8 @@ import (
 const maxBody = 64 << 10
 
 // body reads the JSON object in a request's body.
-func body(c *fiber.Ctx) (map[string]any, error) {
-	text, err := httpd.ReadSmall(c, maxBody)
+func (a *Adapter) body(c *fiber.Ctx) (map[string]any, error) {
+	text, err := a.http.ReadSmall(c, maxBody)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (a *Adapter) routes(app fiber.Router) {
 }
 
 func (a *Adapter) create(c *fiber.Ctx) error {
-	object, err := body(c)
+	object, err := a.body(c)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *Adapter) change(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	object, err := body(c)
+	object, err := a.body(c)
 	if err != nil {
 		return err
 	}

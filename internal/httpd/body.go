@@ -44,16 +44,21 @@ var ErrShort = errors.New("the body is shorter than announced")
 // body of unknown length, or with a coding, n is a few times at, up to max. The caller owns the
 // memory, also after an error. An error of room is returned unchanged. All other errors are coded:
 // too_large (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
-// for a body that takes too long.
+// for a body that takes too long; and those of Config.Still.
 func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
 	}
-	return ReadBody(c, max, room)
+	n := c.Request().Header.ContentLength()
+	body, err := readBody(c, max, room)
+	if err == nil && s.cfg.Still != nil && (n < 0 || n > prefetch) {
+		err = s.cfg.Still(c)
+	}
+	return body, err
 }
 
-// ReadBody is Server.ReadBody with no bound but max.
-func ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
+// readBody is Server.ReadBody with no bound but max, and without Config.Still.
+func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return nil, nil
@@ -136,9 +141,9 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]b
 }
 
 // ReadSmall is ReadBody into memory of its own, for bodies of at most a few kilobytes.
-func ReadSmall(c *fiber.Ctx, most int) ([]byte, error) {
+func (s *Server) ReadSmall(c *fiber.Ctx, most int) ([]byte, error) {
 	var mem []byte
-	return ReadBody(c, most, func(n, at int) ([]byte, error) {
+	return s.ReadBody(c, most, func(n, at int) ([]byte, error) {
 		grown := make([]byte, min(n, max(firstChunk, growth*at)))
 		copy(grown, mem[:at])
 		mem = grown

@@ -76,7 +76,7 @@ func TestDeadlinesOfBodies(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			conn := &fakeConn{}
 			before := time.Now()
-			body, err := ReadBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, new(heapRoom).room)
+			body, err := readBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, new(heapRoom).room)
 			after := time.Now()
 			if err != nil || len(body) != c.n {
 				t.Errorf("%d bytes, %v", len(body), err)
@@ -90,6 +90,29 @@ func TestDeadlinesOfBodies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Config.Still is asked about a client when its body was read, unless that came with the head of the request.
+func TestStill(t *testing.T) {
+	gone := errors.New("gone")
+	for _, c := range []struct {
+		name      string
+		n, length int
+		want      error
+	}{
+		{"with the head", prefetch, prefetch, nil},
+		{"larger", prefetch + 1, prefetch + 1, gone},
+		{"in chunks", 1, -1, gone},
+		{"in chunks, of which there are none", 0, -1, gone},
+	} {
+		s, err := New(Config{Addr: "127.0.0.1:0", Still: func(*fiber.Ctx) error { return gone }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.ReadBody(request(t, &fakeConn{}, bytes.NewReader(make([]byte, c.n)), c.length), 0, new(heapRoom).room); err != c.want {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
 	}
 }
 
@@ -112,7 +135,7 @@ func TestErrorsOfChunks(t *testing.T) {
 		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			body, err := ReadBody(request(t, &fakeConn{}, c.body, -1), most, new(heapRoom).room)
+			body, err := readBody(request(t, &fakeConn{}, c.body, -1), most, new(heapRoom).room)
 			if c.want == "" && (err != nil || len(body) != most) || c.want != "" && (err == nil || err.Error() != c.want) {
 				t.Errorf("%q, %v; want %q", body, err, c.want)
 			}
