@@ -289,17 +289,18 @@ func (a *authenticator) wants() string {
 }
 
 // named returns the user of a name whom somebody else has authenticated: with the roles of the file of users if that has the name, otherwise
-// with those that are given, or those of auth.roles.
+// with those that are given, or those of auth.roles. Where the file has a password for the name, that is of another user, who logs in with it:
+// then there are no roles.
 func (a *authenticator) named(key, name string, roles *role.Set) *ingest.Principal {
 	p := &ingest.Principal{Key: key, Name: name, Roles: a.roles}
 	if roles != nil {
 		p.Roles = *roles
 	}
 	if a.users != nil {
-		if u, there := a.users.Current(name, time.Now()); u != nil {
+		if u, there := a.users.Current(name, time.Now()); u != nil && u.Entry == "" {
 			p.Roles, p.Models, p.Quotas, p.Listed = u.Roles, u.Models, u.Quotas, true
 		} else if there {
-			p.Roles, p.Listed = 0, true // it has expired
+			p.Roles, p.Listed = 0, true // it has expired, or is of another user
 		}
 	}
 	return p

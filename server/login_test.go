@@ -371,9 +371,14 @@ func certificates(t *testing.T, names ...string) (ca string, of map[string]tls.C
 // TestClientCertificates: a client with a certificate of the authority is the user of its common name, over HTTP and gRPC; one without is
 // nobody, and one of another authority is not connected.
 func TestClientCertificates(t *testing.T) {
-	ca, of := certificates(t, "eva", "cam", "bad name")
+	ca, of := certificates(t, "eva", "boss", "cam", "bad name")
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	writeUsers(t, users)
+	if err := auth.WriteUsers(users, []auth.User{
+		{Name: "eva", Grant: auth.Grant{Roles: []string{"infer"}}},
+		{Name: "boss", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"infer", "watch"}}}, // another one, who logs in with it
+	}); err != nil {
+		t.Fatal(err)
+	}
 	certPEM, keyPEM, err := makeCertificate([]string{"localhost", "127.0.0.1"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -389,7 +394,7 @@ func TestClientCertificates(t *testing.T) {
 	})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certPEM)
-	for name, want := range map[string][2]int{"": {401, 401}, "eva": {200, 403}, "cam": {403, 200}, "bad name": {401, 401}, "server": {0, 0}, "foreign": {0, 0}} {
+	for name, want := range map[string][2]int{"": {401, 401}, "eva": {200, 403}, "boss": {403, 403}, "cam": {403, 200}, "bad name": {401, 401}, "server": {0, 0}, "foreign": {0, 0}} {
 		cfg := &tls.Config{RootCAs: roots}
 		if name != "" {
 			cfg.Certificates = []tls.Certificate{of[name]}
