@@ -389,8 +389,8 @@ func (a *authenticator) ticket(of *ingest.Principal, err error) (*ingest.Princip
 	o := allowed
 	if err != nil {
 		o = wrong
-	} else if of = a.current(of, time.Now()); of == nil {
-		o, err = expired, stream.Errorf(stream.Unauthenticated, "ticket", "is of a key, user or session that is gone")
+	} else if gone := a.still(of, time.Now()); gone != nil {
+		o, err = expired, stream.Errorf(stream.Unauthenticated, "ticket", "%w", gone)
 	} else if err = of.Allows(role.Infer); err != nil {
 		o = denied
 	}

@@ -22,11 +22,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
+	"millrace/ingest"
 	"millrace/ingest/auth"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/role"
+	"millrace/stream"
 	"millrace/workers"
 )
 
@@ -422,6 +424,10 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 	k.auth.keys.Recheck()
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+later)...); got != 401 {
 		t.Errorf("with the ticket of a key that was revoked: %d %s", got, text)
+	}
+	ended := &ingest.Principal{Key: "oidc:eva", Name: "eva", Roles: role.All, Expires: time.Now()}
+	if p, err := k.auth.ticket(ended, nil); stream.CodeOf(err) != stream.Unauthenticated {
+		t.Errorf("with the ticket of a token that has expired: %v %v", p, err)
 	}
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+protocol)...); got != 401 {
 		t.Errorf("with a ticket that was used: %d %s", got, text)
