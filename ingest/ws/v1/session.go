@@ -36,7 +36,7 @@ type session struct {
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu
-	spent string // the previous token, valid until the client shows that it has the new one; under Sessions.mu
+	spent digest // of the previous token, valid until the client shows that it has the new one; under Sessions.mu
 
 	mu       sync.Mutex
 	link     *link               // nil while there is no connection

@@ -303,7 +303,7 @@ func TestSessionDrains(t *testing.T) {
 		v.frames(1, 1, 2)
 		req := r.take(0)
 		v.all()
-		s := r.byToken[token]
+		s := r.byToken[digestOf(token)]
 		r.registry.Close()
 		go r.registry.Drain()
 		v.expect()

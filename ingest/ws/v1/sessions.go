@@ -2,6 +2,7 @@ package v1
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"sync"
@@ -23,16 +24,21 @@ type Sessions struct {
 	noStream stream.FrameCounts // frames of streams that are not open
 
 	mu      sync.Mutex
-	byToken map[string]*session
+	byToken map[digest]*session
 	waiting []*session // without a connection, in the order in which they lost it
 	closing bool       // the server is shutting down
 	until   time.Time  // when closing: the time that sessions have
 }
 
+// digest is the hash of a token. Sessions are looked up by it, so that the time of a lookup tells nothing of their tokens.
+type digest [sha256.Size]byte
+
+func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
+
 // NewSessions returns the sessions of the connections in registry; videos are decoded
 // by pool.
 func NewSessions(registry *conn.Registry, pool *decoders.Pool, o Options) *Sessions {
-	ss := &Sessions{opts: o, registry: registry, decoders: pool, byToken: map[string]*session{}}
+	ss := &Sessions{opts: o, registry: registry, decoders: pool, byToken: map[digest]*session{}}
 	ss.replay.max = o.ReplayBytes
 	return ss
 }
@@ -42,7 +48,7 @@ func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
 	s := newSession(l, ss.registry, backend, &ss.opts, &ss.replay)
 	s.overflow = func() { ss.slow(s) }
 	ss.mu.Lock()
-	ss.renew(s, "")
+	ss.renew(s, digest{})
 	token := s.token
 	ss.mu.Unlock()
 	s.greet(token)
@@ -58,15 +64,15 @@ func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
 // renew gives a session a new token in place of the used one. The used one stays valid
 // for now, because the reply with the new one may be lost with its connection. ss.mu is
 // held.
-func (ss *Sessions) renew(s *session, used string) {
+func (ss *Sessions) renew(s *session, used digest) {
 	if used == s.spent {
-		delete(ss.byToken, s.token)
+		delete(ss.byToken, digestOf(s.token))
 	} else {
 		delete(ss.byToken, s.spent)
 		s.spent = used
 	}
 	s.token = rand.Text()
-	ss.byToken[s.token] = s
+	ss.byToken[digestOf(s.token)] = s
 }
 
 // token returns the token that resumes a session.
@@ -81,7 +87,7 @@ func (ss *Sessions) confirm(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.byToken, s.spent)
-	s.spent = ""
+	s.spent = digest{}
 }
 
 // slow ends a session whose outbox is full. It does so in a goroutine, because the
@@ -102,13 +108,14 @@ func (ss *Sessions) slow(s *session) {
 // known, was used, or is of own or of another principal than of, or when the rights of of are not those with
 // which the session began, or when l itself has ended.
 func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Principal) *session {
+	used := digestOf(token)
 	ss.mu.Lock()
-	s := ss.byToken[token]
+	s := ss.byToken[used]
 	if s == nil || s == own || !of.Same(ingest.PrincipalOf(s.backend)) {
 		ss.mu.Unlock()
 		return nil
 	}
-	ss.renew(s, token)
+	ss.renew(s, used)
 	ss.mu.Unlock()
 	for {
 		s.mu.Lock()
@@ -245,7 +252,7 @@ func (ss *Sessions) endWaiting(s *session, e conn.Ending) {
 // close removes a session that has ended and closes its streams.
 func (ss *Sessions) close(s *session, e conn.Ending) {
 	ss.mu.Lock()
-	delete(ss.byToken, s.token)
+	delete(ss.byToken, digestOf(s.token))
 	delete(ss.byToken, s.spent)
 	ss.mu.Unlock()
 	ss.notWaiting(s)
@@ -302,14 +309,10 @@ func (ss *Sessions) Stats() Stats {
 			s.addCredits(&st)
 		}
 	}
+	st.Sessions = len(seen)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	st.Waiting = len(ss.waiting)
-	for token, s := range ss.byToken {
-		if token == s.token {
-			st.Sessions++
-		}
-	}
 	return st
 }
 
