@@ -51,6 +51,11 @@ func (s *Server) addressOf(remote net.Addr, forwarded string) netip.Addr {
 // isLocal reports whether an address is that of a client of a unix socket. None is a proxy: what it says of addresses is not believed.
 func isLocal(remote net.Addr) bool { return remote.Network() == "unix" }
 
+// isProxy reports whether an address is one of trusted_proxies: what it says of its clients is believed.
+func (s *Server) isProxy(remote net.Addr) bool {
+	return !isLocal(remote) && !s.limit.Client(remote).IsValid()
+}
+
 // addressText returns the address of a client as people read it.
 func addressText(a netip.Addr) string {
 	if !a.IsValid() {
@@ -79,7 +84,7 @@ func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
 	}
 	remote := c.RemoteAddr()
 	a := s.accounts.OfAddress(s.addressOf(remote, forwarded))
-	if proxy := !isLocal(remote) && !s.limit.Client(remote).IsValid(); kept != nil && (forwarded == "" || !proxy) {
+	if proxy := s.isProxy(remote); kept != nil && (forwarded == "" || !proxy) {
 		kept.Store(&onConnection{a, proxy})
 	}
 	return a

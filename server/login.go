@@ -176,11 +176,9 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	return c.Redirect("/", fiber.StatusTemporaryRedirect)
 }
 
-// setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is encrypted, as far as
-// a proxy says.
+// setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is encrypted.
 func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
-	encrypted := s.tls != nil || strings.EqualFold(c.Get(fiber.HeaderXForwardedProto), "https")
-	cookie := &fiber.Cookie{Name: sessionName, Value: value, MaxAge: age, Path: "/", HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode, Secure: encrypted}
+	cookie := &fiber.Cookie{Name: sessionName, Value: value, MaxAge: age, Path: "/", HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode, Secure: s.http.Encrypted(c)}
 	if age < 0 {
 		cookie.Expires = time.Unix(1, 0) // a Max-Age below 0 is not written
 	}

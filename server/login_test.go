@@ -269,6 +269,38 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
+// TestCookiesAreSecure: the cookie of a session is for encrypted connections where the server's is, or where a proxy of trusted_proxies says that
+// of the client; others cannot choose it.
+func TestCookiesAreSecure(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		proxies []string
+		tls     bool
+		want    bool
+	}{
+		{"a proxy", nil, false, true}, // loopback is trusted
+		{"a client", []string{"10.0.0.0/8"}, false, false},
+		{"a client over TLS", []string{"10.0.0.0/8"}, true, true},
+	} {
+		k := startKeyed(t, func(cfg *Config) { cfg.GRPC, cfg.Proxies, cfg.TLS.SelfSigned = Off, c.proxies, c.tls })
+		req, err := http.NewRequest("POST", k.URL("http")+"/login", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(keyName, k.keys["infer"])
+		req.Header.Set("X-Forwarded-Proto", "https")
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+		r, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if got := r.Cookies(); len(got) != 1 || got[0].Secure != c.want {
+			t.Errorf("%s: %s %v, want Secure %t", c.name, r.Status, got, c.want)
+		}
+	}
+}
+
 // TestLimitedToModels: a key that is limited to some models uses these, over each protocol, and is refused for others, whether or not they are there.
 func TestLimitedToModels(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {

@@ -23,6 +23,7 @@ type rules struct {
 	hosts     map[string]bool // lower case, no port, no brackets
 	suffixes  []string        // of allowed names, lower case, each with a dot in front
 	probe     func(path string) bool
+	proxy     func(remote net.Addr) bool // nil = nobody is one
 	anyOrigin bool
 	origins   map[string]bool // scheme://host[:port], lower case
 }
@@ -33,7 +34,7 @@ type Rules struct{ of *rules }
 // NewRules returns rules for Use. Errors name the setting.
 func (s *Server) NewRules(hosts, origins []string) (Rules, error) {
 	r, err := newRules(s.bound, hosts, origins)
-	r.probe = s.cfg.Probe
+	r.probe, r.proxy = s.cfg.Probe, s.cfg.Proxy
 	return Rules{&r}, err
 }
 
@@ -192,7 +193,20 @@ func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 	if !ok || scheme != "http" && scheme != "https" || at == "" {
 		return false // such as "null"
 	}
+	if scheme == "http" && r.encrypted(c) {
+		return false // whoever is between the browser and the server can write such a page
+	}
 	return dropPort(scheme, at) == dropPort(scheme, strings.ToLower(string(c.Request.Header.Host())))
+}
+
+// Encrypted reports whether the browser or program that sent a request has encrypted it, as far as the server or a proxy of Config.Proxy knows.
+func (s *Server) Encrypted(c *fiber.Ctx) bool { return s.rules.Load().encrypted(c.Context()) }
+
+func (r *rules) encrypted(c *fasthttp.RequestCtx) bool {
+	if proto := c.Request.Header.Peek("X-Forwarded-Proto"); len(proto) > 0 && r.proxy != nil && r.proxy(c.RemoteAddr()) {
+		return strings.EqualFold(string(proto), "https")
+	}
+	return c.IsTLS()
 }
 
 func (r *rules) listed(origin []byte) bool {

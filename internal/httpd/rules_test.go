@@ -1,8 +1,11 @@
 package httpd_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -61,6 +64,62 @@ func TestHostSuffix(t *testing.T) {
 	} {
 		if a := s.ask(t, fmt.Sprintf("GET /hello HTTP/1.1\nHost: %s\n\n", host)); a.StatusCode != want {
 			t.Errorf("Host %q: %d %s, want %d", host, a.StatusCode, a.body, want)
+		}
+	}
+}
+
+// A page that came unencrypted is of another origin than a server that speaks TLS, or a proxy that says it does; others do not choose what the
+// server believes.
+func TestOriginUnencrypted(t *testing.T) {
+	other := httptest.NewTLSServer(nil) // for its certificate
+	defer other.Close()
+	for _, c := range []struct {
+		name      string
+		tls       bool
+		proxy     bool
+		forwarded string
+		http      int
+		https     int
+	}{
+		{"neither", false, true, "", 200, 200},
+		{"TLS", true, true, "", 403, 200},
+		{"a proxy with TLS", false, true, "https", 403, 200},
+		{"a proxy without", true, true, "http", 200, 200},
+		{"not a proxy", true, false, "http", 403, 200},
+		{"not a proxy either", false, false, "https", 200, 200},
+	} {
+		cfg := httpd.Config{Proxy: func(net.Addr) bool { return c.proxy }, Origins: []string{"http://listed.example"}}
+		if c.tls {
+			cfg.TLS = &tls.Config{Certificates: other.TLS.Certificates}
+		}
+		s := serve(t, cfg, echo)
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		defer client.CloseIdleConnections()
+		ask := func(origin string) int {
+			scheme := "http://"
+			if c.tls {
+				scheme = "https://"
+			}
+			req, err := http.NewRequest("POST", scheme+s.addr+"/echo", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = "localhost"
+			req.Header.Set("Origin", origin)
+			if c.forwarded != "" {
+				req.Header.Set("X-Forwarded-Proto", c.forwarded)
+			}
+			r, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			return r.StatusCode
+		}
+		for origin, want := range map[string]int{"http://localhost": c.http, "https://localhost": c.https, "http://listed.example": 200} {
+			if got := ask(origin); got != want {
+				t.Errorf("%s: Origin %s: %d, want %d", c.name, origin, got, want)
+			}
 		}
 	}
 }

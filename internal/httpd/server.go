@@ -45,6 +45,8 @@ type Config struct {
 	Log *slog.Logger // slog.Default()
 	// Probe reports whether a path is a health route, whose Host is not checked and which is always answered at once; nil = none is.
 	Probe func(path string) bool
+	// Proxy reports whether a client is a proxy that is believed what X-Forwarded-Proto says; nil = none is.
+	Proxy func(remote net.Addr) bool
 	// Lasts returns what is called when a reply to the request, or what follows on it, begins that may last long, with a function that ends
 	// it, and then when it has ended; nil = it is not called.
 	Lasts func(*fiber.Ctx) func(end func(error)) (ended func())
