@@ -56,6 +56,10 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 	}
 	failed := func(setting string) func(error) {
 		return func(err error) {
+			if err == nil {
+				s.log.Warn("a file can be read again", "setting", setting)
+				return
+			}
 			s.log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
 		}
 	}

@@ -23,7 +23,7 @@ type Authority struct {
 // maxValid is how many certificates are remembered as verified.
 const maxValid = 4096
 
-// OpenAuthority reads a file in PEM. When it cannot be read later, failed is called, and the certificates stay as they were.
+// OpenAuthority reads a file in PEM. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the certificates stay as they were.
 func OpenAuthority(path string, failed func(error)) (*Authority, error) {
 	file, err := watch(path, readPool, failed)
 	return &Authority{file: file}, err

@@ -117,12 +117,13 @@ func Lock(path string) (unlock func(), err error) {
 type watched[T any] struct {
 	path   string
 	read   func(path string) (T, error)
-	failed func(error) // is called when the file cannot be read again; what it had stays
+	failed func(error) // is called when the file cannot be read again, and what it had stays; with nil when it can be
 
 	mu      sync.Mutex
 	checked time.Time
 	seen    os.FileInfo
 	value   T
+	fault   string // why it could not be read at the last look; "" = it could
 }
 
 // watch reads a file for the first time.
@@ -148,16 +149,18 @@ func (w *watched[T]) get(now time.Time) T {
 	}
 	w.checked = now
 	st, err := os.Stat(w.path)
-	if err == nil && os.SameFile(st, w.seen) && st.ModTime().Equal(w.seen.ModTime()) && st.Size() == w.seen.Size() {
-		return w.value
-	}
-	if err == nil {
+	if err == nil && !(os.SameFile(st, w.seen) && st.ModTime().Equal(w.seen.ModTime()) && st.Size() == w.seen.Size()) {
 		var v T
 		if v, err = w.read(w.path); err == nil {
 			w.value, w.seen = v, st
 		}
 	}
+	fault := ""
 	if err != nil {
+		fault = err.Error()
+	}
+	if fault != w.fault { // once for each fault, and not at each look
+		w.fault = fault
 		w.failed(err)
 	}
 	return w.value

@@ -144,7 +144,7 @@ type known struct {
 
 func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
 
-// OpenKeys reads a file. When it cannot be read later, failed is called, and the keys stay as they were.
+// OpenKeys reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the keys stay as they were.
 func OpenKeys(path string, failed func(error)) (*Keys, error) {
 	file, err := watch(path, keysByID, failed)
 	return &Keys{file}, err

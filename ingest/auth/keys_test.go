@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,52 @@ func TestKeys(t *testing.T) {
 	if now := k.Current(p, now); now != p {
 		t.Errorf("current: %v", now)
 	}
+}
+
+// TestFaultsAreToldOnce: of a file that cannot be read again, each fault is told once, and that it is over; what the file had is valid meanwhile.
+func TestFaultsAreToldOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	key, text := NewKey("cam", Grant{Roles: []string{"infer"}})
+	if err := WriteKeys(path, []Key{key}); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	k, err := OpenKeys(path, func(err error) { told = append(told, fmt.Sprint(err)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	looks := func(want ...string) {
+		t.Helper()
+		told = nil
+		for range 5 {
+			now = now.Add(checkInterval)
+			if p, _ := k.Authenticate(text, now); p == nil {
+				t.Error("the key is not valid")
+			}
+		}
+		if len(told) != len(want) {
+			t.Fatalf("%q was told, want %q", told, want)
+		}
+		for i := range want {
+			if !strings.Contains(told[i], want[i]) {
+				t.Errorf("%q was told, want %q", told, want)
+			}
+		}
+	}
+	looks()
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	looks("no such file")
+	if err := os.WriteFile(path, []byte("keys: 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looks("keys.yaml: ")
+	if err := os.Rename(path+".away", path); err != nil { // the file as it was
+		t.Fatal(err)
+	}
+	looks("<nil>")
 }
 
 func parseKeys(text string) ([]Key, error) {

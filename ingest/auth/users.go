@@ -90,7 +90,7 @@ type Users struct {
 // maxHashing is how many passwords are hashed at once, in all parts together: each takes one or several processors.
 const maxHashing = 2
 
-// OpenUsers reads a file. When it cannot be read later, failed is called, and the users stay as they were.
+// OpenUsers reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the users stay as they were.
 func OpenUsers(path string, failed func(error)) (*Users, error) {
 	file, err := watch(path, usersByName, failed)
 	return &Users{file, make(chan struct{}, maxHashing)}, err
