@@ -534,4 +534,12 @@ func TestModuleLogsIn(t *testing.T) {
 	if r, text := b.ask(t, "GET", "/v2/models/echo", ""); r.StatusCode != 403 {
 		t.Errorf("%s %s", r.Status, text)
 	}
+	// The module is not asked again: an entry that has expired ends the session.
+	if err := auth.WriteUsers(users, []auth.User{{Name: "EVA", Grant: auth.Grant{Roles: []string{"infer"}, Expires: time.Now()}}}); err != nil {
+		t.Fatal(err)
+	}
+	k.auth.users.Recheck()
+	if r, text := b.ask(t, "GET", "/v2/status", ""); r.StatusCode != 401 {
+		t.Errorf("with an entry that has expired: %s %s", r.Status, text)
+	}
 }
