@@ -60,6 +60,7 @@ func newRoot() *cobra.Command {
 		Args:          wrongUsage(cobra.NoArgs),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRun: func(c *cobra.Command, _ []string) {
+			hideSecrets()
 			if c.Name() != cobra.ShellCompRequestCmd && c.Name() != cobra.ShellCompNoDescRequestCmd { // which read it later
 				_ = os.Unsetenv(config.EnvToken) // remoteFlags has read it: no child process has it
 			}

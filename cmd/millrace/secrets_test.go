@@ -13,16 +13,26 @@ import (
 )
 
 // seesService answers with all that a program can see of the server's secrets and of a request.
-const seesService = `import os
+const seesService = `import os, subprocess
 
 class Service:
     def infer(self, context, a: int = 0, b: int = 0) -> dict:
+        server = subprocess.run(["cat", f"/proc/{os.getppid()}/environ"], capture_output=True, text=True)
         with open("/proc/self/environ") as f:
             environ = f.read()
-        return {"environ": environ, "now": dict(os.environ), "headers": dict(context.headers), "query": context.query}
+        return {"environ": environ, "server": server.stdout + server.stderr, "now": dict(os.environ), "headers": dict(context.headers), "query": context.query}
 `
 
-// TestProgramsSeeNoSecrets: a program has no variable with a secret of the server, and its requests come without
+// powerless runs its arguments without capabilities, by which root may read what other processes keep from their own user. Others have none.
+const powerless = `import ctypes, os, sys
+PR_CAPBSET_DROP = 24
+libc = ctypes.CDLL(None)
+for cap in range(64):
+    libc.prctl(PR_CAPBSET_DROP, cap, 0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+`
+
+// TestProgramsSeeNoSecrets: a program has no variable with a secret of the server, cannot read those of the server, and its requests come without
 // the key, but with all else that the client has sent.
 func TestProgramsSeeNoSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "service.py")
@@ -30,6 +40,7 @@ func TestProgramsSeeNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := command(t, "run", file, "--http", "127.0.0.1:0", "--grpc", "off")
+	c.Path, c.Args = "/usr/bin/python3", append([]string{"python3", "-c", powerless}, c.Args...)
 	c.Env = append(c.Env, "MILLRACE_API_KEY=planted-key", "MILLRACE_TOKEN=planted-token", "MILLRACE_TRACING_EXPORTER=otlp-http", "MILLRACE_TRACING_ENDPOINT=http://127.0.0.1:9", "MILLRACE_TRACING_HEADERS=x=planted-header", "OTEL_EXPORTER_OTLP_HEADERS=x=planted-otel", "MILLRACE_NAME=millrace")
 	_, addr := readyServer(t, c)
 	req, err := http.NewRequest("POST", "http://"+addr+"/infer?a=1&api_key=planted-query&b=2", nil)
@@ -51,7 +62,7 @@ func TestProgramsSeeNoSecrets(t *testing.T) {
 	if strings.Contains(string(body), "planted") || strings.Contains(string(body), "MILLRACE_API_KEY") {
 		t.Errorf("the program sees a secret: %s", body)
 	}
-	for _, want := range []string{"MILLRACE_NAME", "one=1; two=2", "kept", "a=1&b=2"} {
+	for _, want := range []string{"/environ: Permission denied", "MILLRACE_NAME", "one=1; two=2", "kept", "a=1&b=2"} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("the program does not see %s: %s", want, body)
 		}
