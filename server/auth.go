@@ -164,7 +164,7 @@ const (
 	wrong
 	expired
 	denied  // they are somebody's who has not the role, or may not use the model
-	limited // too many attempts to log in
+	limited // too many attempts to log in, of an address or at once
 	outcomes
 )
 
@@ -423,6 +423,7 @@ func (s *Server) login(ctx context.Context, name, password string) (*ingest.Prin
 	case s.auth.checking <- struct{}{}:
 		defer func() { <-s.auth.checking }()
 	default:
+		s.auth.count(limited)
 		return nil, stream.Errorf(stream.Overloaded, "", "%d logins are being checked: try again later", maxLogins)
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginTime)

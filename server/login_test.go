@@ -269,6 +269,32 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
+// TestLoginsAtOnce: a login beyond those that are checked or wait for it is refused and counted, and so is one without memory.
+func TestLoginsAtOnce(t *testing.T) {
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	writeUsers(t, users)
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users, c.Memory.Budget = Off, users, 32<<20 })
+	for _, c := range []struct {
+		waiting, limited int
+		want             string
+	}{
+		{maxLogins, 1, "logins are being checked"},
+		{0, 0, "memory.budget"}, // a check takes 64 MiB
+	} {
+		before := k.auth.stats()["limited"]
+		for range c.waiting {
+			k.auth.checking <- struct{}{}
+		}
+		r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:secret of eva")
+		for range c.waiting {
+			<-k.auth.checking
+		}
+		if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(text, c.want) || k.auth.stats()["limited"] != before+uint64(c.limited) {
+			t.Errorf("with %d that wait: %s %s %v", c.waiting, r.Status, text, r.Header)
+		}
+	}
+}
+
 // TestCookiesAreSecure: the cookie of a session is for encrypted connections where the server's is, or where a proxy of trusted_proxies says that
 // of the client; others cannot choose it.
 func TestCookiesAreSecure(t *testing.T) {

@@ -3,10 +3,12 @@ package auth
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
 	"millrace/ingest"
+	"millrace/internal/bulk"
 	"millrace/internal/role"
 	"millrace/stream"
 )
@@ -87,13 +89,17 @@ type Users struct {
 	turns chan struct{}
 }
 
-// maxHashing is how many passwords are hashed at once, in all parts together: each takes one or several processors.
+// maxHashing is how many passwords are hashed at once at most.
 const maxHashing = 2
+
+// hashingAtOnce is how many passwords are hashed at once: each takes as many processors as its hash has threads, which are four, so that with few
+// processors it is one.
+func hashingAtOnce() int { return max(1, min(maxHashing, runtime.GOMAXPROCS(0)/2)) }
 
 // OpenUsers reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the users stay as they were.
 func OpenUsers(path string, failed func(error)) (*Users, error) {
 	file, err := watch(path, usersByName, failed)
-	return &Users{file, make(chan struct{}, maxHashing)}, err
+	return &Users{file, make(chan struct{}, hashingAtOnce())}, err
 }
 
 func usersByName(path string) (map[string]*known, error) {
@@ -138,6 +144,7 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 	case <-ctx.Done():
 		return nil, stream.Errorf(stream.Timeout, "", "many passwords are being checked: try again later")
 	}
+	defer bulk.Occupy()() // what else takes long gives way
 	refund, err := charge(h.bytes())
 	if err != nil {
 		return nil, err

@@ -3,9 +3,11 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/internal/bulk"
 	"millrace/internal/role"
 	"millrace/stream"
 )
@@ -105,12 +108,22 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestHashingIsBounded: no more than maxHashing passwords are hashed at once; others wait until their request ends.
+// TestHashingIsBounded: no more passwords are hashed at once than the processors allow, and maxHashing, and each occupies a processor, so that
+// other long computations give way; others wait until their request ends.
 func TestHashingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
 	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"), Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: maxHashing, 64: maxHashing} {
+		t.Run(fmt.Sprint(processors), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			hashingIsBounded(t, path, want)
+		})
+	}
+}
+
+func hashingIsBounded(t *testing.T, path string, want int) {
 	u, err := OpenUsers(path, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +134,9 @@ func TestHashingIsBounded(t *testing.T) {
 		all.Go(func() {
 			_, _ = u.Authenticate(t.Context(), "a", "y", time.Now(), func(int64) (func(), error) {
 				n := now.Add(1)
+				if bulk.Occupied() < int(n) {
+					t.Errorf("%d passwords are hashed, and %d processors occupied", n, bulk.Occupied())
+				}
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				}
 				return func() { now.Add(-1) }, nil
@@ -128,10 +144,10 @@ func TestHashingIsBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); n > maxHashing || n == 0 {
-		t.Errorf("%d passwords were hashed at once", n)
+	if n := most.Load(); int(n) > want || n == 0 || bulk.Occupied() != 0 {
+		t.Errorf("%d passwords were hashed at once, want %d; %d processors are occupied afterwards", n, want, bulk.Occupied())
 	}
-	for range maxHashing {
+	for range want {
 		u.turns <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
