@@ -216,8 +216,8 @@ func readError(err error, n int) error {
 		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrShort
 	case short:
 		fault.Msg, fault.Err = "the body ended before its last chunk", ErrShort
-	default:
-		fault.Msg = "the body cannot be read: " + err.Error()
+	default: // fasthttp's texts have bytes of the connection, those of the next request, too
+		fault.Msg = "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed"
 	}
 	return fault
 }

@@ -131,8 +131,8 @@ func TestErrorsOfChunks(t *testing.T) {
 		{"one more", text(most + 1), "request size exceeds the maximum allowed input size of 10 bytes (limits.max_body)"},
 		{"short", io.MultiReader(text(3), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
 		{"short at the limit", io.MultiReader(text(most), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
-		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
-		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
+		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed"},
+		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body, err := readBody(request(t, &fakeConn{}, c.body, -1), most, new(heapRoom).room)

@@ -12,7 +12,10 @@ import (
 // of theirs in the reply, and what follows on the connection is not read as a request.
 func TestAmbiguousRequests(t *testing.T) {
 	s := serve(t, httpd.Config{}, echo)
-	const follows = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	const (
+		follows = "GET /hello HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n"
+		chunked = "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+	)
 	for name, c := range map[string]struct {
 		head   string
 		status int
@@ -46,8 +49,11 @@ func TestAmbiguousRequests(t *testing.T) {
 		"space in the target":     {"GET /hello there HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target"},
 		"no target":               {"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, ""},
 		"no method":               {"secret\r\nHost: localhost\r\n\r\n", 400, ""},
-		"a chunk without its end": {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabsecret\r\n0\r\n\r\n", 400, ""},
-		"a size that is no size":  {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\nab\r\n0\r\n\r\n", 400, ""},
+		"a chunk without its end": {chunked + "2\r\nabsecret\r\n0\r\n\r\n", 400, ""},
+		"a size that is no size":  {chunked + "secret\r\nab\r\n0\r\n\r\n", 400, ""},
+		"a size with 0x":          {chunked + "0x2\r\nab\r\n0\r\n\r\n", 400, ""},
+		"a length as trailer":     {chunked + "2\r\nab\r\n0\r\nContent-Length: 5\r\n\r\n", 400, ""},
+		"a trailer without name":  {chunked + "2\r\nab\r\n0\r\n : x\r\n\r\n", 400, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := s.dial(t)
