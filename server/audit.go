@@ -156,6 +156,7 @@ type actorKey struct{}
 // auditRoute returns the handler in front of all others of a route.
 func (s *Server) auditRoute(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
+		from := addressText(s.clientAddress(c)) // as the head has it, whatever handlers do
 		err := c.Next()
 		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
 		if p == nil {
@@ -179,7 +180,7 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 		if err != nil {
 			status = httpd.StatusOf(err)
 		}
-		s.audit.write(act{of: p, address: addressText(s.clientAddress(c)), protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
+		s.audit.write(act{of: p, address: from, protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
 		return err
 	}
 }

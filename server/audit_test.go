@@ -1,8 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -269,5 +272,26 @@ func TestAuditCannotBeWritten(t *testing.T) {
 	b.ask(t, "POST", "/session_login", "eva:wrong")
 	if text := string(must(os.ReadFile(file))); !strings.Contains(text, `"target":"eva"`) || strings.Contains(text, "wrong") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestAuditTrailersAreNoHeaders: behind a trusted proxy, a trailer is not where the audit log has the client's address from.
+func TestAuditTrailersAreNoHeaders(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	k := startKeyed(t, func(c *Config) { c.Audit = file })
+	c := dialListener(t, k.Server, "http")
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "POST /v2/repository/models/echo/load HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nX-Forwarded-For: 192.0.2.1\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		"2\r\n{}\r\n0\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n", k.keys["all"]); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Body.Close()
+	text, err := os.ReadFile(file)
+	if err != nil || r.StatusCode != 400 || !strings.Contains(string(text), `"address":"192.0.2.1"`) || strings.Contains(string(text), "192.0.2.7") {
+		t.Errorf("%d, %v: %s", r.StatusCode, err, text)
 	}
 }

@@ -59,7 +59,7 @@ func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 
 // readBody is Server.ReadBody with no bound but max, and without Config.Still.
 func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
-	body := c.Context().RequestBodyStream()
+	body := bodyOf(c.Context())
 	if body == nil {
 		return nil, nil
 	}
@@ -206,18 +206,23 @@ func readError(err error, n int) error {
 	var ne net.Error
 	short := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	fault := &coded.Error{Code: coded.InvalidArgument, Err: err}
-	var coding *errBadCoding
+	var (
+		coding *errBadCoding
+		framed badChunks
+	)
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
 		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: err})
+	case errors.As(err, &framed): // also below a content coding
+		fault.Msg = framed.Error()
 	case errors.As(err, &coding):
 		fault.Field, fault.Msg = "Content-Encoding", "is "+coding.coding+", and the body is not: "+coding.Error()
 	case short && n >= 0:
 		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrShort
 	case short:
 		fault.Msg, fault.Err = "the body ended before its last chunk", ErrShort
-	default: // fasthttp's texts have bytes of the connection, those of the next request, too
-		fault.Msg = "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed"
+	default: // another text could have bytes of the connection, those of the next request, too
+		fault.Msg = "the body cannot be read: the connection has failed"
 	}
 	return fault
 }

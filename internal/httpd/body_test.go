@@ -28,8 +28,8 @@ func TestErrorsOfBodies(t *testing.T) {
 		{io.EOF, 7, coded.InvalidArgument, "the body ended before the 7 bytes that Content-Length announced", true},
 		{io.ErrUnexpectedEOF, 0, coded.InvalidArgument, "the body ended before the 0 bytes that Content-Length announced", true},
 		{io.ErrUnexpectedEOF, -1, coded.InvalidArgument, "the body ended before its last chunk", true},
-		{fmt.Errorf("bytes of the client"), -1, coded.InvalidArgument, "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed", false},
-		{fmt.Errorf("bytes of the client"), 7, coded.InvalidArgument, "the body cannot be read: it is not correct HTTP/1.1, or the connection has failed", false},
+		{fmt.Errorf("bytes of the client"), -1, coded.InvalidArgument, "the body cannot be read: the connection has failed", false},
+		{fmt.Errorf("bytes of the client"), 7, coded.InvalidArgument, "the body cannot be read: the connection has failed", false},
 		{timeout, 7, coded.Timeout, "the body did not arrive in time", false},
 	} {
 		err := readError(c.err, c.n)

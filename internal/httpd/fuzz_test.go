@@ -3,6 +3,7 @@ package httpd
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -81,6 +82,36 @@ func FuzzStrict(f *testing.F) {
 			t.Errorf("%q: length %d, elsewhere %d", text, n, req.ContentLength)
 		case r.Buffered() != other.Buffered():
 			t.Errorf("%q: the body begins %d bytes before the end, elsewhere %d", text, r.Buffered(), other.Buffered())
+		}
+	})
+}
+
+// Whatever body in chunks is accepted, another parser reads the same, and finds the next request at the same place.
+func FuzzChunks(f *testing.F) {
+	for _, text := range []string{
+		"0\r\n\r\n", "2\r\n{}\r\n0\r\n\r\nGET / HTTP/1.1\r\n", "00A\r\n0123456789\r\nb\r\n0123456789a\r\n000\r\n\r\n", "2;a\nb\r\n{}\r\n0\r\n\r\n",
+		"0\nX: y\r\n\r\n", "0\r\nX: y\n\r\n", "2 \r\n{}\r\n0\r\n\r\n", "0x2\r\n{}\r\n0\r\n\r\n", "7fffffffffffffff\r\n", "1\r\n\n\r\n0\r\n\n",
+	} {
+		f.Add([]byte(text))
+	}
+	const head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rest := bytes.NewReader(text)
+		own, err := io.ReadAll(&chunks{head: new(fasthttp.RequestHeader), body: rest})
+		if err != nil {
+			return
+		}
+		r := bufio.NewReader(io.MultiReader(strings.NewReader(head), bytes.NewReader(text)))
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := io.ReadAll(req.Body)
+		if err != nil || !bytes.Equal(own, other) {
+			t.Errorf("%q: %q, elsewhere %q, %v", text, own, other, err)
+		}
+		if left, _ := io.ReadAll(r); len(left) != rest.Len() || len(req.Trailer) > 0 {
+			t.Errorf("%q: the next request begins %d bytes before the end, elsewhere %d; trailers %v", text, rest.Len(), len(left), req.Trailer)
 		}
 	})
 }

@@ -139,7 +139,7 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 		// The connection is closed right after the reply, and many clients read the reply
 		// only after sending the whole body.
 		_ = c.Conn().SetReadDeadline(time.Now().Add(lingerTime / 4))
-		_, _ = io.CopyN(io.Discard, c.RequestBodyStream(), lingerBytes/16)
+		_, _ = io.CopyN(io.Discard, bodyOf(c), lingerBytes/16)
 		return
 	}
 	// Closing with unread bytes resets the connection, and the client may lose the reply.

@@ -37,7 +37,7 @@ func Handshake(c *fiber.Ctx) (*http.Request, error) {
 		fault = "the WebSocket version must be 13"
 	case err != nil || len(key) != 16:
 		fault = "the Sec-WebSocket-Key must be 16 bytes in base64"
-	case c.Request().Header.ContentLength() > 0:
+	case c.Request().Header.ContentLength() > 0, c.Request().Header.ContentLength() == -1: // in chunks
 		fault = "a WebSocket handshake must not have a body"
 	default:
 		c.Status(fiber.StatusSwitchingProtocols) // for metrics and logs: Upgrade writes the reply

@@ -62,6 +62,7 @@ func TestHandshakeRefusals(t *testing.T) {
 		{"AAAAAAAAAAAAAAAAAAAAAA==", "AAAA", "16 bytes"},
 		{"AAAAAAAAAAAAAAAAAAAAAA==", "no base64", "16 bytes"},
 		{"\n\n", "\nContent-Length: 1\n\nx", "must not have a body"},
+		{"\n\n", "\nTransfer-Encoding: chunked\n\n0\n\n", "must not have a body"},
 	} {
 		a := s.ask(t, strings.Replace(whole, c[0], c[1], 1))
 		if a.StatusCode != http.StatusUpgradeRequired || !strings.Contains(a.Error, c[2]) || a.Header.Get("Sec-WebSocket-Version") != "13" {
