@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/rest"
 	"millrace/ingest/ws"
+	"millrace/internal/accept"
 	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
@@ -163,10 +165,18 @@ func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.H
 
 // guardHandler is guard for what net/http serves, which is about all models.
 func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
-	if needed == role.Open || !s.auth.on() {
-		return h
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(connKey{}).(net.Conn)
+		switch {
+		case !s.auth.on():
+			accept.Spoke(conn)
+			h.ServeHTTP(w, r)
+			return
+		case needed == role.Open:
+			accept.Heard(conn)
+			h.ServeHTTP(w, r)
+			return
+		}
 		of := &requestCredentials{keys: []string{r.Header.Get(keyName), bearer(r.Header.Get(fiber.HeaderAuthorization))}}
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			of.certs = r.TLS.PeerCertificates
@@ -174,6 +184,7 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 		_, err := s.auth.admits(r.Context(), of, needed, (*ingest.Principal).NotWhole)
 		switch {
 		case err == nil:
+			accept.Spoke(conn)
 			h.ServeHTTP(w, r)
 		case stream.CodeOf(err) == stream.Unauthenticated:
 			w.Header().Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
@@ -190,6 +201,7 @@ func (s *Server) admit(c *fiber.Ctx, needed role.Role, limited func(*ingest.Prin
 	p, err := s.auth.admits(c.UserContext(), s.credentialsOf(c, s.ssfRoot()), needed, limited)
 	if err == nil {
 		c.Locals(ingest.PrincipalKey{}, p)
+		httpd.Accepted(c.Context())
 		return false, nil
 	}
 	c.Locals(actorKey{}, p)

@@ -259,9 +259,6 @@ func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.L
 		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug), // such as handshakes that failed
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
-				accept.Spoke(c)
-			}
 			at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 			if err := allowed(r.Host, at); err != nil {
 				http.Error(w, err.Error(), http.StatusForbidden)

@@ -170,7 +170,7 @@ var families = []section{
 					put(float64(st.RefusedNoFile), name, "descriptors")
 				}
 			}, nil},
-		{counter, "millrace_connections_shed_total", "", "Connections without a complete request that were closed for another one, at a bound or for want of a file descriptor.", byListener, func(r *reading, put put) {
+		{counter, "millrace_connections_shed_total", "", "Connections without a complete request, or, where clients need credentials, without one whose were accepted, that were closed for another one, at a bound or for want of a file descriptor.", byListener, func(r *reading, put put) {
 			for name, st := range r.accepted {
 				put(float64(st.Shed), name)
 			}

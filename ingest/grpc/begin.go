@@ -128,10 +128,14 @@ func (b *begun) arrived() {
 	}
 }
 
-// answered says that the call was answered, which makes its connection one that has sent a request where the call
-// needed no credentials: others have it earlier.
+// answered says that the call was answered. That makes the connection of a call that needs no credentials one that has sent a
+// request where no call needs them: those of others are it earlier.
 func (b *begun) answered(ctx context.Context) {
-	if b.open {
+	switch {
+	case !b.open:
+	case b.auth != nil:
+		accept.Heard(connOf(ctx))
+	default:
 		spoke(ctx)
 	}
 }

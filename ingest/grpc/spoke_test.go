@@ -24,8 +24,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// TestRefusedCallsKeepNoConnection: connections whose calls were refused, or never had a message, give way to others when there are
-// as many as there may be, while those of clients with credentials, and of probes, do not.
+// TestRefusedCallsKeepNoConnection: connections whose calls were refused, need no credentials, or never had a message, give way to
+// others when there are as many as there may be, while those of clients with credentials do not.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
 	_, at := serveAlone(t, Options{Limit: limit, Auth: func(_ context.Context, md metadata.MD, _ []*x509.Certificate, _ role.Role) (*ingest.Principal, error) {
@@ -59,13 +59,13 @@ func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	if err := ends(waiting); err != nil {
 		t.Fatal(err)
 	}
-	if n := limit.Silent(); n != 1 {
+	if n := limit.Silent(); n != 2 {
 		t.Errorf("after its answer %d of 2 connections are silent", n)
 	}
 	if _, err := refused.ServerMetadata(metadata.AppendToOutgoingContext(ctx, "api_key", "x"), &inferencepb.ServerMetadataRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := limit.Silent(); n != 0 {
+	if n := limit.Silent(); n != 1 {
 		t.Errorf("after a call with a key %d of 2 connections are silent", n)
 	}
 }

@@ -162,6 +162,7 @@ func (r *router) admit(c *fiber.Ctx, offered []string) error {
 		}
 		if of != nil {
 			c.Locals(ingest.PrincipalKey{}, of)
+			httpd.Accepted(c.Context())
 		}
 	}
 	if r.needsTicket(c) {

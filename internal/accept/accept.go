@@ -2,7 +2,7 @@
 // the files of the sockets, and the bounds of open connections, of all listeners of a server together and of each client
 // address. At a bound, and when the process has no free file descriptor, it closes the oldest
 // silent connection for the new one. It must not know the protocol of a connection: who serves
-// one calls Spoke when its client has sent a complete request.
+// one calls Spoke when its client has sent a complete request, with credentials where clients need them, and Heard for the others.
 package accept
 
 import (
@@ -24,8 +24,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// silence is how long a client may take for its first request before its connection may be
-// closed for another one.
+// silence is how long a connection is idle, from its beginning or since Heard, before it may be closed for another one.
 const silence = time.Second
 
 // Limit bounds and counts the open connections. The zero Limit has no bound.
@@ -40,7 +39,7 @@ type Limit struct {
 	listening int                     // of them, how many are not closed
 	open      int                     // connections
 	addresses map[netip.Addr]*address // those with the bound PerAddress and open connections
-	silent    list.List               // of *counted, the oldest first: no complete request yet
+	silent    list.List               // of *counted, the oldest by since first: those without Spoke
 	reserve   *os.File                // a descriptor that is closed to accept a connection when there is no other
 }
 
@@ -91,7 +90,7 @@ func (l *Limit) Stats() map[string]Stats {
 	return out
 }
 
-// Silent returns how many connections have sent no complete request.
+// Silent returns how many connections may be closed for others, sooner or later: those without Spoke.
 func (l *Limit) Silent() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -391,30 +390,43 @@ type counted struct {
 	listener *listener
 	address  *address // nil = it is not bound
 	use      Use      // if address is nil
-	since    time.Time
 	spoke    atomic.Bool
 	value    atomic.Value
 
 	// Guarded by Limit.mu.
-	gone              bool // it is not counted any more
+	since             time.Time // its beginning, or the last Heard
+	gone              bool      // it is not counted any more
 	silent, ofAddress *list.Element
 }
 
-// Spoke marks a connection of this package, on which a complete request was received: it is not
-// closed for another one any more. Repeated calls cost little.
+// Spoke marks a connection of this package, on which a complete request was received, with credentials where clients need
+// them: it is not closed for another one any more. Repeated calls cost little.
 func Spoke(c net.Conn) {
-	var of *counted
-	switch c := c.(type) {
-	case *conn:
-		of = c.counted
-	case *unixConn:
-		of = c.counted
-	}
-	if of != nil && !of.spoke.Load() {
+	if of := countedOf(c); of != nil && !of.spoke.Load() {
 		of.spoke.Store(true)
 		of.listener.limit.mu.Lock()
 		defer of.listener.limit.mu.Unlock()
 		of.unlist()
+	}
+}
+
+// Heard says that a request without accepted credentials has begun or was answered on a connection of this package: it is the
+// last now to be closed for another one, and not within a second. After Spoke it does nothing.
+func Heard(c net.Conn) {
+	of := countedOf(c)
+	if of == nil || of.spoke.Load() {
+		return
+	}
+	m := of.listener.limit
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if of.silent == nil { // it has ended, or has spoken meanwhile
+		return
+	}
+	of.since = time.Now()
+	m.silent.MoveToBack(of.silent)
+	if of.ofAddress != nil {
+		of.address.silent.MoveToBack(of.ofAddress)
 	}
 }
 

@@ -265,3 +265,49 @@ func TestNoFreeDescriptor(t *testing.T) {
 		t.Errorf("%d open, shed %v, refused %v, failed %v: %v", open, shed, refused, failed, err)
 	}
 }
+
+// A connection that Heard was called for is the last to be closed, and not within a second; after Spoke it never is.
+func TestHeard(t *testing.T) {
+	for _, limit := range []*Limit{{}, {PerAddress: 3}} {
+		l, err := limit.Listen("http", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var of []*counted
+		for range 3 {
+			dial(t, l.Addr().String())
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			of = append(of, c.(*conn).counted)
+			of[len(of)-1].since = time.Now().Add(-time.Hour)
+		}
+		list := &limit.silent
+		if limit.PerAddress > 0 {
+			list = &of[0].address.silent
+		}
+		heard := &conn{counted: of[0]}
+		before := time.Now()
+		Heard(heard)
+		Spoke(&conn{counted: of[1]})
+		Heard(&conn{counted: of[1]}) // which changes nothing
+		limit.mu.Lock()
+		if list.Front().Value != of[2] || !limit.shed(list, before) {
+			t.Error("the connection that is idle was not closed first")
+		}
+		if limit.shed(list, before.Add(silence-1)) {
+			t.Error("the connection that was heard was closed within a second")
+		}
+		if !limit.shed(list, time.Now().Add(silence)) || limit.shed(list, before.Add(2*time.Hour)) {
+			t.Error("the connection that was heard was not closed after a second, or the one that has spoken was")
+		}
+		limit.mu.Unlock()
+		Heard(heard) // which has ended
+		if limit.Silent() != 0 || limit.open != 1 {
+			t.Errorf("%d silent, %d open", limit.Silent(), limit.open)
+		}
+	}
+}

@@ -23,7 +23,11 @@ const (
 // registration, and a handler's panic or unread body does not affect other requests.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
 	conn := connOf(c.Conn())
-	if conn != nil {
+	switch {
+	case conn == nil:
+	case s.cfg.Credentials:
+		accept.Heard(conn.Conn)
+	default:
 		accept.Spoke(conn.Conn)
 	}
 	conn.setBusy(true)
@@ -99,6 +103,14 @@ func (s *Server) answered(c *fasthttp.RequestCtx, conn *conn) {
 		if conn.refused > 0 && !s.rules.Load().isProbe(c) {
 			conn.refused = 0
 		}
+	}
+}
+
+// Accepted says that the credentials of a request were accepted, see Config.Credentials: its connection is not closed for
+// another one any more.
+func Accepted(c *fasthttp.RequestCtx) {
+	if conn := connOf(c.Conn()); conn != nil {
+		accept.Spoke(conn.Conn)
 	}
 }
 

@@ -36,6 +36,8 @@ type Config struct {
 	TLS   *tls.Config   // nil = not encrypted
 	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
 	Limit *accept.Limit // of open connections; nil = no bound
+	// Credentials says that clients need them. Then a connection counts as silent (package accept) until Accepted is called.
+	Credentials bool
 
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
 	IdleTimeout   time.Duration // between requests; 2m
@@ -346,6 +348,10 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		s.conns.Store(open, nil)
+	case fasthttp.StateIdle: // its reply was written
+		if s.cfg.Credentials {
+			accept.Heard(open.Conn)
+		}
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
 		s.conns.Delete(open)
 		s.forget(open)

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"millrace/config"
+	"millrace/internal/inferencepb"
+)
+
+// askOn sends a request and returns the status of the reply, 0 if the connection has ended.
+func askOn(c net.Conn, path, key string) int {
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\napi_key: %s\r\n\r\n", path, key); err != nil {
+		return 0
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0
+	}
+	r.Body.Close()
+	return r.StatusCode
+}
+
+// TestStrangersGiveWay: at limits.max_connections, connections on which no credentials were accepted are closed for others,
+// also after requests that are refused or open to all; those of clients with a key never. Where clients need no credentials, one
+// request is enough.
+func TestStrangersGiveWay(t *testing.T) {
+	const most = 6
+	for _, c := range []struct {
+		name, listener, path string
+		status               int
+		open                 bool // clients need no credentials
+	}{
+		{"open to all", "http", "/v2/health/live", 200, false},
+		{"refused", "http", "/v2", 401, false},
+		{"no such route", "http", "/nothing", 404, false},
+		{"metrics", "metrics", "/metrics", 200, false},
+		{"call", "grpc", "", 0, false},
+		{"without credentials", "http", "/v2/health/live", 200, true},
+		{"metrics without credentials", "metrics", "/metrics", 200, true},
+		{"call without credentials", "grpc", "", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := startKeyed(t, func(cfg *Config) {
+				cfg.Limits.MaxConnections, cfg.Auth.Metrics, cfg.Metrics.Address = most, "open", "127.0.0.1:0"
+				if c.open {
+					cfg.Auth = config.Auth{}
+				}
+			})
+			ended := make([]func() bool, most)
+			for i := range ended {
+				if c.listener == "grpc" {
+					conn := must(grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials())))
+					defer conn.Close()
+					if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerLive(t.Context(), &inferencepb.ServerLiveRequest{}); err != nil {
+						t.Fatal(err)
+					}
+					ended[i] = func() bool { return conn.WaitForStateChange(t.Context(), connectivity.Ready) }
+					continue
+				}
+				conn := dialListener(t, k.Server, c.listener)
+				defer conn.Close()
+				if got := askOn(conn, c.path, ""); got != c.status {
+					t.Fatalf("status %d, want %d", got, c.status)
+				}
+				ended[i] = func() bool { _, err := conn.Read(make([]byte, 1)); return err != nil }
+			}
+			if c.open {
+				conn := dialListener(t, k.Server, "http")
+				defer conn.Close()
+				if askOn(conn, "/v2", "") != 0 {
+					t.Error("one more is answered")
+				}
+				return
+			}
+			var known []net.Conn
+			for range most {
+				for limit := time.Now().Add(time.Minute); ; { // a connection gives way when it was silent for a second
+					conn := dialListener(t, k.Server, "http")
+					defer conn.Close()
+					if askOn(conn, "/v2", k.keys["all"]) == 200 {
+						known = append(known, conn)
+						break
+					}
+					conn.Close()
+					if time.Now().After(limit) {
+						t.Fatal("no connection gives way")
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			}
+			for _, ended := range ended {
+				if !ended() {
+					t.Error("one of those without a key goes on")
+				}
+			}
+			for _, conn := range known {
+				if got := askOn(conn, "/v2/health/live", ""); got != 200 {
+					t.Errorf("one of those with a key is answered with %d", got)
+				}
+			}
+		})
+	}
+}
