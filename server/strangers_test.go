@@ -3,8 +3,10 @@ package server
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +111,34 @@ func TestStrangersGiveWay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTicketsAreCredentials: the connection of a WebSocket with a valid ticket, which has no key, does not give way.
+func TestTicketsAreCredentials(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	send := func(request string) (status int, text string) {
+		t.Helper()
+		c := dialListener(t, k.Server, "http")
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StatusCode == 200 {
+			text = string(must(io.ReadAll(r.Body)))
+		}
+		return r.StatusCode, text
+	}
+	_, text := send("POST /v2/tickets HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\napi_key: " + k.keys["infer"] + "\r\n\r\n")
+	_, text, _ = strings.Cut(text, `"protocol":"`)
+	ticket, _, _ := strings.Cut(text, `"`)
+	status, _ := send("GET /v2/models/echo/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + ticket + "\r\n\r\n")
+	if n := k.limit.Silent(); status != 101 || n != 0 {
+		t.Errorf("status %d, %d silent connections", status, n)
 	}
 }
