@@ -36,20 +36,28 @@ type Limit struct {
 
 	mu        sync.Mutex
 	listeners []*listener
-	listening int                     // of them, how many are not closed
-	open      int                     // connections
-	addresses map[netip.Addr]*address // those with the bound PerAddress and open connections
-	silent    list.List               // of *counted, the oldest by since first: those without Spoke
-	reserve   *os.File                // a descriptor that is closed to accept a connection when there is no other
+	listening int                       // of them, how many are not closed
+	open      int                       // connections
+	addresses map[netip.Prefix]*address // those with the bound PerAddress and open connections
+	silent    list.List                 // of *counted, the oldest by since first: those without Spoke
+	reserve   *os.File                  // a descriptor that is closed to accept a connection when there is no other
 }
 
+// siteBits are of the range of IPv6 that one client can be given at most, and siteShare is how many times PerAddress it may have.
+const (
+	siteBits  = 48
+	siteShare = 4
+)
+
 // address is a client's address: one of IPv4, or the first 64 bits of one of IPv6, which is
-// what one client is given.
+// what one client is given; or a site.
 type address struct {
-	of     netip.Addr
+	of     netip.Prefix
+	bound  int // of open
 	open   int
 	silent list.List // as Limit.silent
 	use    Use
+	site   *address // the range of IPv6, of siteBits, in which it is; nil of others
 }
 
 // Use is what a client has at once of what protocols bound for each: its address, or its connection if the address has
@@ -184,7 +192,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			continue
 		}
 		wait.Reset()
-		if c := l.admit(c); c != nil {
+		if c := l.admit(c, c.RemoteAddr()); c != nil {
 			return c, nil
 		}
 	}
@@ -197,17 +205,20 @@ type socket interface {
 	CloseWrite() error
 }
 
-// admit returns the connection to be served, nil when it was closed because of a bound.
-func (l *listener) admit(c net.Conn) net.Conn {
+// admit returns the connection to be served, nil when it was closed because of a bound. from is its client's address.
+func (l *listener) admit(c net.Conn, from net.Addr) net.Conn {
 	m, now := l.limit, time.Now()
 	m.mu.Lock()
-	a := m.addressOf(c.RemoteAddr())
+	a := m.addressOf(from)
 	var refused *uint64
 	var why string
 	var bound int
+	full := m.full(a, now)
 	switch {
-	case a != nil && a.open >= m.PerAddress && !m.shed(&a.silent, now):
-		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", m.PerAddress
+	case full != nil && full != a:
+		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: four times limits.max_connections_per_address are open from its range of IPv6 (/48)", full.bound
+	case full != nil:
+		refused, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", full.bound
 	case m.Max > 0 && m.open >= m.Max && !m.shed(&m.silent, now):
 		refused, why, bound = &l.stats.Refused, "a connection was refused: limits.max_connections are open", m.Max
 	// The descriptor was that of the reserve: another connection gives its own.
@@ -221,20 +232,19 @@ func (l *listener) admit(c net.Conn) net.Conn {
 			m.openReserve()
 		}
 		m.mu.Unlock()
-		l.warn(why, "limit", bound, "address", c.RemoteAddr().String())
+		l.warn(why, "limit", bound, "address", from.String())
 		return nil
 	}
 	defer m.mu.Unlock()
 	kept := &counted{of: c.(socket), listener: l, address: a, since: now}
 	m.open++
 	l.stats.Open++
-	kept.silent = m.silent.PushBack(kept)
-	if a != nil {
+	for ; a != nil; a = a.site {
 		if a.open++; a.open == 1 {
 			m.addresses[a.of] = a
 		}
-		kept.ofAddress = a.silent.PushBack(kept)
 	}
+	kept.lists(func(of *list.List, in **list.Element) { *in = of.PushBack(kept) })
 	if c, ok := c.(*net.UnixConn); ok {
 		return &unixConn{c, kept}
 	}
@@ -268,13 +278,37 @@ func (l *Limit) addressOf(c net.Addr) *address {
 	if l.PerAddress == 0 || !of.IsValid() {
 		return nil
 	}
-	if l.addresses == nil {
-		l.addresses = map[netip.Addr]*address{}
+	if of.Is4() {
+		return l.addressAt(of, 32, l.PerAddress)
 	}
-	if a := l.addresses[of]; a != nil {
+	a := l.addressAt(of, 64, l.PerAddress)
+	if a.site == nil {
+		a.site = l.addressAt(of, siteBits, siteShare*l.PerAddress)
+	}
+	return a
+}
+
+// addressAt returns the address, or site, that is the first bits of one. It is called with mu.
+func (l *Limit) addressAt(of netip.Addr, bits, bound int) *address {
+	at, _ := of.Prefix(bits)
+	if l.addresses == nil {
+		l.addresses = map[netip.Prefix]*address{}
+	}
+	if a := l.addresses[at]; a != nil {
 		return a
 	}
-	return &address{of: of}
+	return &address{of: at, bound: bound}
+}
+
+// full returns the address, or its site, that has as many connections as it may have of which none could be closed for another one; nil =
+// there is none. It is called with mu.
+func (l *Limit) full(a *address, now time.Time) *address {
+	for ; a != nil; a = a.site {
+		if a.open >= a.bound && !l.shed(&a.silent, now) {
+			return a
+		}
+	}
+	return nil
 }
 
 // shed ends the oldest connection of a list if it was silent for long enough, and reports
@@ -394,9 +428,9 @@ type counted struct {
 	value    atomic.Value
 
 	// Guarded by Limit.mu.
-	since             time.Time // its beginning, or the last Heard
-	gone              bool      // it is not counted any more
-	silent, ofAddress *list.Element
+	since                     time.Time // its beginning, or the last Heard
+	gone                      bool      // it is not counted any more
+	silent, ofAddress, ofSite *list.Element
 }
 
 // Spoke marks a connection of this package, on which a complete request was received, with credentials where clients need
@@ -424,10 +458,7 @@ func Heard(c net.Conn) {
 		return
 	}
 	of.since = time.Now()
-	m.silent.MoveToBack(of.silent)
-	if of.ofAddress != nil {
-		of.address.silent.MoveToBack(of.ofAddress)
-	}
+	of.lists(func(list *list.List, in **list.Element) { list.MoveToBack(*in) })
 }
 
 // UseOf returns what a client has at once; nil for a connection that is not of this package.
@@ -476,13 +507,24 @@ func countedOf(c net.Conn) *counted {
 
 // unlist removes the connection from the lists of silent ones. It is called with mu.
 func (c *counted) unlist() {
-	if c.silent != nil {
-		c.listener.limit.silent.Remove(c.silent)
-		c.silent = nil
+	if c.silent == nil {
+		return
 	}
-	if c.ofAddress != nil {
-		c.address.silent.Remove(c.ofAddress)
-		c.ofAddress = nil
+	c.lists(func(of *list.List, in **list.Element) {
+		of.Remove(*in)
+		*in = nil
+	})
+}
+
+// lists calls a function with each list of silent connections that the connection belongs to, and its place there. It is called with mu.
+func (c *counted) lists(f func(of *list.List, in **list.Element)) {
+	f(&c.listener.limit.silent, &c.silent)
+	if c.address == nil {
+		return
+	}
+	f(&c.address.silent, &c.ofAddress)
+	if c.address.site != nil {
+		f(&c.address.site.silent, &c.ofSite)
 	}
 }
 
@@ -496,7 +538,7 @@ func (c *counted) leave() {
 	m := c.listener.limit
 	m.open--
 	c.listener.stats.Open--
-	if a := c.address; a != nil {
+	for a := c.address; a != nil; a = a.site {
 		if a.open--; a.open == 0 {
 			delete(m.addresses, a.of)
 		}

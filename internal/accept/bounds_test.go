@@ -155,7 +155,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		a := limit.addressOf(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(text), 1)))
 		switch {
-		case a == nil && want != "", a != nil && a.of.String() != want:
+		case a == nil && want != "", a != nil && a.of.Addr().String() != want:
 			t.Errorf("%s: %+v, want %q", text, a, want)
 		}
 	}
@@ -309,5 +309,63 @@ func TestHeard(t *testing.T) {
 		if limit.Silent() != 0 || limit.open != 1 {
 			t.Errorf("%d silent, %d open", limit.Silent(), limit.open)
 		}
+	}
+}
+
+// A client that has many /64 of IPv6 in one /48 has four times the connections of one address, and gives up its own silent ones first.
+func TestSites(t *testing.T) {
+	limit := &Limit{PerAddress: 2, Log: slog.New(slog.DiscardHandler)}
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limit.bound("http", inner).(*listener)
+	defer l.Close()
+	admit := func(from string) net.Conn {
+		t.Helper()
+		dial(t, inner.Addr().String())
+		c, err := inner.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return l.admit(c, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 1)))
+	}
+	var open []net.Conn
+	for i := range 8 {
+		c := admit(fmt.Sprintf("2001:db8:1:%d::1", i)) // the /64 of the first is the /48 with zeros
+		if c == nil {
+			t.Fatalf("connection %d was refused", i)
+		}
+		open = append(open, c)
+	}
+	if admit("2001:db8:1:99::1") != nil {
+		t.Error("the ninth of a /48 was admitted")
+	}
+	if c := admit("2001:db8:2::1"); c == nil {
+		t.Error("another /48 was refused")
+	} else {
+		_ = c.Close()
+	}
+	limit.mu.Lock()
+	for _, c := range open {
+		c.(*conn).since = time.Now().Add(-time.Hour)
+	}
+	limit.mu.Unlock()
+	Spoke(open[0])
+	if admit("2001:db8:1:99::1") == nil {
+		t.Error("no silent connection of the /48 gave way")
+	}
+	if open[0].(*conn).gone || !open[1].(*conn).gone {
+		t.Error("another than the oldest silent one gave way")
+	}
+	if st := limit.Stats()["http"]; st.Open != 8 || st.Shed != 1 || st.RefusedAddress != 1 {
+		t.Errorf("%+v", st)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	if len(limit.addresses) != 2 { // of the last connection
+		t.Errorf("%d addresses are kept", len(limit.addresses))
 	}
 }
