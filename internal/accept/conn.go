@@ -1,0 +1,168 @@
+package accept
+
+import (
+	"container/list"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"millrace/stream/buf"
+)
+
+// conn is a connection of TCP. Embedding the connection keeps its fast paths, such as one system call for several buffers.
+type conn struct {
+	*net.TCPConn
+	*counted
+}
+
+// unixConn is a connection of a unix socket.
+type unixConn struct {
+	*net.UnixConn
+	*counted
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error { return c.end() }
+
+// Close implements net.Conn.
+func (c *unixConn) Close() error { return c.end() }
+
+// counted is what is known of a connection, which is counted until it is closed.
+type counted struct {
+	of       socket
+	listener *listener
+	address  *address // nil = it is not bound
+	use      Use      // if address is nil
+	spoke    atomic.Bool
+	value    atomic.Value
+
+	// Guarded by Limit.mu.
+	since                     time.Time // its beginning, or the last Heard
+	gone                      bool      // it is not counted any more
+	silent, ofAddress, ofSite *list.Element
+}
+
+// Spoke marks a connection of this package, on which a complete request was received, with credentials where clients need
+// them: it is not closed for another one any more. Repeated calls cost little.
+func Spoke(c net.Conn) {
+	if of := countedOf(c); of != nil && !of.spoke.Load() {
+		of.spoke.Store(true)
+		of.listener.limit.mu.Lock()
+		defer of.listener.limit.mu.Unlock()
+		of.unlist()
+	}
+}
+
+// Heard says that a request without accepted credentials has begun or was answered on a connection of this package: it is the
+// last now to be closed for another one, and not within a second. After Spoke it does nothing.
+func Heard(c net.Conn) {
+	of := countedOf(c)
+	if of == nil || of.spoke.Load() {
+		return
+	}
+	m := of.listener.limit
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if of.silent == nil { // it has ended, or has spoken meanwhile
+		return
+	}
+	of.since = time.Now()
+	of.lists(func(list *list.List, in **list.Element) { list.MoveToBack(*in) })
+}
+
+// UseOf returns what a client has at once; nil for a connection that is not of this package.
+func UseOf(c net.Conn) *Use {
+	x := countedOf(c)
+	switch {
+	case x == nil:
+		return nil
+	case x.address != nil:
+		return &x.address.use
+	}
+	return &x.use
+}
+
+// MemoryOf returns in what the memory of a client's messages counts; nil for a connection that is not of this package.
+func MemoryOf(c net.Conn) *buf.Share {
+	if use := UseOf(c); use != nil {
+		return &use.Memory
+	}
+	return nil
+}
+
+// ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of this package.
+func ValueOf(c net.Conn) *atomic.Value {
+	if x := countedOf(c); x != nil {
+		return &x.value
+	}
+	return nil
+}
+
+// countedOf returns what is known of the connection of this package that c is, or is made of.
+func countedOf(c net.Conn) *counted {
+	for {
+		switch x := c.(type) {
+		case *conn:
+			return x.counted
+		case *unixConn:
+			return x.counted
+		case interface{ NetConn() net.Conn }: // below TLS, or what a protocol has for the connection
+			c = x.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// unlist removes the connection from the lists of silent ones. It is called with mu.
+func (c *counted) unlist() {
+	if c.silent == nil {
+		return
+	}
+	c.lists(func(of *list.List, in **list.Element) {
+		of.Remove(*in)
+		*in = nil
+	})
+}
+
+// lists calls a function with each list of silent connections that the connection belongs to, and its place there. It is called with mu.
+func (c *counted) lists(f func(of *list.List, in **list.Element)) {
+	f(&c.listener.limit.silent, &c.silent)
+	if c.address == nil {
+		return
+	}
+	f(&c.address.silent, &c.ofAddress)
+	if c.address.site != nil {
+		f(&c.address.site.silent, &c.ofSite)
+	}
+}
+
+// leave stops counting the connection. It is called with mu.
+func (c *counted) leave() {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	c.unlist()
+	m := c.listener.limit
+	m.open--
+	c.listener.stats.Open--
+	for a := c.address; a != nil; a = a.site {
+		if a.open--; a.open == 0 {
+			delete(m.addresses, a.of)
+		}
+	}
+}
+
+// end closes the connection and stops counting it.
+func (c *counted) end() error {
+	err := c.of.Close()
+	m := c.listener.limit
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.leave()
+	if m.reserve == nil && m.listening > 0 {
+		m.openReserve()
+	}
+	return err
+}
