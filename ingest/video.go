@@ -2,21 +2,30 @@ package ingest
 
 import (
 	"millrace/internal/heap"
+	"millrace/stream"
 	"millrace/stream/buf"
 )
 
-// ChargeVideo takes n bytes off a memory budget for an ffmpeg that decodes for a client, and off the limit of this
-// process's heap, so that both together have no more. It returns buf.ErrBudget when the budget does not allow it.
-func ChargeVideo(memory *buf.Pool, n int64) error {
-	err := memory.Charge(n)
+// VideoMemory is what the ffmpegs that decode for a client are charged to: a memory budget, the share of it that the client's
+// messages have, too, and the share that the videos of its account have over all its connections.
+type VideoMemory struct {
+	Pool    *buf.Pool
+	Share   *buf.Share      // nil = none
+	Account *stream.Account // nil = none
+}
+
+// Charge takes n bytes for an ffmpeg, also off the limit of this process's heap, so that both together have no more than the
+// budget. The error is buf.ErrBudget or buf.ErrShare.
+func (m VideoMemory) Charge(n int64) error {
+	err := m.Pool.ChargeTo(n, m.Share, m.Account.Videos())
 	if err == nil {
 		heap.Outside(n)
 	}
 	return err
 }
 
-// RefundVideo returns the n bytes of a ChargeVideo, when the ffmpeg has ended.
-func RefundVideo(memory *buf.Pool, n int64) {
+// Refund returns the n bytes of a Charge, when the ffmpeg has ended.
+func (m VideoMemory) Refund(n int64) {
 	heap.Outside(-n)
-	memory.Refund(n)
+	m.Pool.RefundFrom(n, m.Share, m.Account.Videos())
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"millrace/stream/buf"
 )
 
 // Quota is something that clients use up, of which each may use so much.
@@ -49,6 +51,7 @@ type Account struct {
 	used   [quotas]atomic.Int64      // of rates in all, in nanoseconds for QuotaDecode; of others, now
 	ends   [rates]atomic.Int64       // when what was used would be used up at the rate, in nanoseconds as an Instant has
 	denied [quotas]atomic.Uint64
+	videos buf.Share
 }
 
 // allowance is what an account may use.
@@ -64,6 +67,14 @@ func (a *Account) Name() string {
 		return ""
 	}
 	return a.User
+}
+
+// Videos returns in what the memory of its videos counts, over all its connections; that of nil is nil.
+func (a *Account) Videos() *buf.Share {
+	if a == nil {
+		return nil
+	}
+	return &a.videos
 }
 
 // SetLimits sets what the account may use. burst is the time whose use of a rate may come at once.

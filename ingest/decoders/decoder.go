@@ -139,6 +139,8 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none were sent before: send them in front of it, or as a message of kind 2")
 	case d.pool.opts.MaxPixels > 0 && size > d.pool.opts.MaxPixels:
 		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are allowed (limits.max_pixels)", c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
+	case info.Key && d.pool.opts.Pictures().TooFewBytes(c.info.Width, c.info.Height, len(c.data)):
+		err = stream.Errorf(stream.TooLarge, "frame", "is a key frame of %d x %d pixels in %d bytes: at most %d pixels a byte are allowed (limits.max_pixels_per_byte)", c.info.Width, c.info.Height, len(c.data), d.pool.opts.MaxPerByte)
 	case info.Key:
 		c.parameterSets = d.parameterSets
 		// The lost frames have ended already, but frames before them may still be in

@@ -586,6 +586,76 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// The memory of a client's videos counts in the share of its messages, and in that of its account over all its connections. With
+// that used up a key frame ends as such, while others' are decoded.
+func TestShareOfVideos(t *testing.T) {
+	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
+	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 8 })
+	r.mem.LimitShares(2) // of 1 GiB, room for one
+	share := r.mem.Stats().Budget / 50
+	var accounts [2]stream.Account
+	var connections [3]buf.Share
+	open := func(account, connection int) *decoders.Decoder {
+		t.Helper()
+		d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{
+			Account: &accounts[account], Share: &connections[connection], KeyFrame: func() {}, Refused: func(f *stream.Frame, _ error) { r.end(f.Seq, "refused") },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close(); <-d.Finished() })
+		return d
+	}
+	seq := 0
+	feed := func(what string, d *decoders.Decoder, want string) {
+		t.Helper()
+		seq++
+		l, err := r.mem.Copy(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Feed(stream.Frame{Seq: uint64(seq), Payload: l.Bytes(), Lease: l}, r.now)
+		r.ended(seq)
+		if got := r.endings()[seq-1]; got != fmt.Sprint(seq, " ", want) {
+			t.Errorf("%s: %q, want %s", what, got, want)
+		}
+	}
+	first, second := open(0, 0), open(0, 0)
+	feed("the first video", first, "result")
+	feed("another one", second, "memory")
+	feed("one of another connection", open(0, 1), "memory")
+	feed("one of another account at the address", open(1, 0), "memory")
+	feed("one of another client", open(1, 2), "result")
+	first.Close()
+	<-first.Finished()
+	messages := share - video.Memory(64*48) + 1
+	if err := r.mem.ChargeTo(messages, &connections[0]); err != nil {
+		t.Fatal(err)
+	}
+	feed("one beside messages", second, "memory")
+	r.mem.RefundFrom(messages, &connections[0])
+	feed("one after them", second, "result")
+	second.Close()
+	<-second.Finished()
+	if err := r.mem.ChargeTo(share, &connections[0], accounts[0].Videos()); err != nil {
+		t.Error("the memory of a video was not given back")
+	}
+	r.mem.RefundFrom(share)
+}
+
+// The size in the header of a key frame is bounded by its bytes, as that of a picture is.
+func TestTooFewBytesForItsSize(t *testing.T) {
+	const w, h = 8191, 6000
+	r := newRig(t, stream.VP8, stream.Every)
+	r.feed(0, []byte{0x10, 0, 0, 0x9d, 0x01, 0x2a, w & 0xFF, w >> 8, h & 0xFF, h >> 8}) // a header of VP8, without the picture
+	r.ended(1)
+	r.feed(1, videotest.Chunks(t, "vp8", 64, 48, 1)[0])
+	r.ended(2)
+	if got := r.endings(); !slices.Equal(got, []string{"0 too_large", "1 result"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // niceOf returns the nice values of the ffmpegs that this process has started.
 func niceOf(t *testing.T) (out []int) {
 	t.Helper()

@@ -59,6 +59,8 @@ type Client struct {
 	// Account is the client's, which is charged for its places (quotas.decoders) and the processor time of its
 	// ffmpegs (quotas.decode); nil = it has no quotas.
 	Account *stream.Account
+	// Share is that of the client's messages, in which the memory of its ffmpeg counts, too (memory.client_share); nil = it has none.
+	Share *buf.Share
 	// KeyFrame requests a key frame; it is called at most once a second.
 	KeyFrame func()
 	// Refused is called with a frame that the stream did not accept because it has

@@ -114,7 +114,7 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 		return nil, stream.Undecoded
 	}
 	memory := video.Memory(c.info.Width * c.info.Height)
-	if err := ingest.ChargeVideo(d.memory, memory); err != nil {
+	if err := d.videoMemory().Charge(memory); err != nil {
 		return nil, stream.Memory
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
@@ -122,7 +122,7 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
-		ingest.RefundVideo(d.memory, memory)
+		d.videoMemory().Refund(memory)
 		d.failed(err)
 		return nil, stream.Undecoded
 	}
@@ -133,10 +133,15 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	broken := func() { d.cancel(); _ = dec.Close() }
 	if !d.pool.group.Go("decoder_reader", r.read, broken) { // the pool is closed
 		broken()
-		ingest.RefundVideo(d.memory, memory)
+		d.videoMemory().Refund(memory)
 		return nil, stream.Undecoded
 	}
 	return r, ""
+}
+
+// videoMemory is what the memory of ffmpeg is charged to.
+func (d *Decoder) videoMemory() ingest.VideoMemory {
+	return ingest.VideoMemory{Pool: d.memory, Share: d.client.Share, Account: d.client.Account}
 }
 
 // ended reports whether its ffmpeg has ended by itself.
@@ -200,7 +205,7 @@ func (p *process) write(c *chunk) {
 func (p *process) read() {
 	d := p.d
 	defer close(p.done)
-	defer ingest.RefundVideo(d.memory, p.memory)
+	defer d.videoMemory().Refund(p.memory)
 	err := p.dec.Start()
 	for err == nil {
 		err = p.frame()

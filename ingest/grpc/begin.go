@@ -104,7 +104,7 @@ func (s *service) begin(ctx context.Context, method string, streams bool) (b beg
 	if size, ok := ctx.Value(metadataKey{}).(int); ok {
 		n += int64(size)
 	}
-	if err = s.backend.Memory().ChargeTo(b.share(), n); err == nil {
+	if err = s.backend.Memory().ChargeTo(n, b.share()); err == nil {
 		b.charged = n
 	} else if Roles[method] == role.Manage { // its message, which names the target, is not read
 		s.audited(ctx, principal(ctx), method, "", err)
@@ -144,6 +144,6 @@ func (b *begun) answered(ctx context.Context) {
 func (b *begun) end() {
 	b.arrived()
 	if b.charged > 0 {
-		b.backend.Memory().RefundFrom(b.share(), b.charged)
+		b.backend.Memory().RefundFrom(b.charged, b.share())
 	}
 }

@@ -72,6 +72,15 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// The memory of a pulled video counts in the share of the client's messages.
+func TestShareOfPulls(t *testing.T) {
+	r := start(t, ws.Options{AllowPrivateURLs: true})
+	r.mem.LimitShares(1) // of 1 GiB: no room for any
+	c := r.dial("/v2/stream?model=echo&outputs=none")
+	c.say(`{"url":"http://127.0.0.1:1/clip.mp4"}`)
+	c.nextError("overloaded", -1, "memory.client_share")
+}
+
 // TestPullEnds stops a pull, unloads its model, and leaves during one.
 func TestPullEnds(t *testing.T) {
 	url := videos(t)

@@ -33,8 +33,8 @@ type Limits struct {
 	// MaxDecoded bounds the pixels that are decoded: those of a PNG or WebP, and those of
 	// a JPEG at the scale at which it is decoded; 0 is no bound.
 	MaxDecoded int
-	// MaxPerByte bounds the pixels for each byte of a picture of more than 8 Mi pixels; 0
-	// is no bound.
+	// MaxPerByte bounds the pixels for each byte of a picture of more than 8 Mi pixels, see
+	// TooFewBytes; 0 is no bound.
 	MaxPerByte int
 	// MaxTime bounds the time of decoding; 0 is no bound. image/jpeg and the
 	// libraries of WebP are interrupted only between pieces of the picture.
@@ -110,13 +110,20 @@ func (l Limits) Header(b []byte) (Info, error) {
 	if err := l.check(info.Width, info.Height); err != nil {
 		return Info{Kind: info.Kind}, err
 	}
-	if p := uint64(info.Width) * uint64(info.Height); l.MaxPerByte > 0 && p > freePixels && p > uint64(l.MaxPerByte)*uint64(len(b)) {
-		return Info{Kind: info.Kind}, fmt.Errorf("codec: %w: %dx%d in %d bytes is %d pixels a byte, over limits.max_pixels_per_byte=%d: raise it, or send the picture smaller", ErrTooLarge, info.Width, info.Height, len(b), p/uint64(len(b)), l.MaxPerByte)
+	if l.TooFewBytes(info.Width, info.Height, len(b)) {
+		return Info{Kind: info.Kind}, fmt.Errorf("codec: %w: %dx%d in %d bytes is %d pixels a byte, over limits.max_pixels_per_byte=%d: raise it, or send the picture smaller", ErrTooLarge, info.Width, info.Height, len(b), info.Width*info.Height/len(b), l.MaxPerByte)
 	}
 	if len(b) < minBytes {
 		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: claims %dx%d, which %d bytes cannot hold", info.Kind, ErrTruncated, info.Width, info.Height, len(b))
 	}
 	return info, nil
+}
+
+// TooFewBytes reports whether a picture of w by h pixels, or a key frame of a video, has more pixels for each of its n bytes than
+// MaxPerByte allows.
+func (l Limits) TooFewBytes(w, h, n int) bool {
+	p := uint64(w) * uint64(h)
+	return l.MaxPerByte > 0 && p > freePixels && p > uint64(l.MaxPerByte)*uint64(n)
 }
 
 func (l Limits) check(w, h int) error {

@@ -123,10 +123,10 @@ func (b *Buf) charge(n int) error {
 	return nil
 }
 
-// Share counts what the messages of one client hold of the budget. The zero Share holds nothing.
+// Share counts what the messages of one client hold of the budget, or its videos. The zero Share holds nothing.
 type Share struct{ held atomic.Int64 }
 
-// ErrShare is returned by [Pool.Receive] when a client would hold more than its share. It is an [ErrBudget].
+// ErrShare is returned by [Pool.Receive] and [Pool.ChargeTo] when a client would hold more than its share. It is an [ErrBudget].
 var ErrShare error = &coded.Error{Code: coded.Overloaded, Field: "memory.client_share", Msg: "the client's requests hold its share of the memory: send fewer at once, or raise the setting", Err: ErrBudget}
 
 // LimitShares sets how many percent of the budget a Share may hold. It is called before the first Receive.
@@ -134,23 +134,27 @@ func (p *Pool) LimitShares(percent int) {
 	p.maxShare = int64(float64(p.budget) * float64(percent) / 100)
 }
 
-// ChargeTo is [Pool.Charge] of memory that a client holds: it counts in of, too, if that is not nil. The error is [ErrBudget] or
-// [ErrShare].
-func (p *Pool) ChargeTo(of *Share, n int64) error {
+// ChargeTo is [Pool.Charge] of memory that a client holds: it counts in each of its shares, too, but for those that are nil. The
+// error is [ErrBudget] or [ErrShare].
+func (p *Pool) ChargeTo(n int64, shares ...*Share) error {
 	if err := p.Charge(n); err != nil {
 		return err
 	}
-	if of != nil && !p.takeShare(of, n) {
-		p.Refund(n)
-		return ErrShare
+	for i, of := range shares {
+		if of != nil && !p.takeShare(of, n) {
+			p.RefundFrom(n, shares[:i]...)
+			return ErrShare
+		}
 	}
 	return nil
 }
 
 // RefundFrom returns the n bytes of a ChargeTo.
-func (p *Pool) RefundFrom(of *Share, n int64) {
-	if of != nil {
-		of.held.Add(-n)
+func (p *Pool) RefundFrom(n int64, shares ...*Share) {
+	for _, of := range shares {
+		if of != nil {
+			of.held.Add(-n)
+		}
 	}
 	p.Refund(n)
 }

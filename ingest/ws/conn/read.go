@@ -239,6 +239,9 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	return lease, nil
 }
 
+// Share returns that in which messages count; nil = none.
+func (in *reader) Share() *buf.Share { return in.share }
+
 // more returns room for more of a message of about size bytes, of which the first n are in old, and
 // releases old when there is none. It sets size to what there is room for, if that is sure.
 func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {

@@ -13,6 +13,7 @@ import (
 	"millrace/ingest/ws/replies"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Limits bounds the videos that are pulled at once, over all connections. It is safe for concurrent use.
@@ -189,7 +190,7 @@ func (v *pulled) pull(ctx context.Context) error {
 	if err := v.charge(0); err != nil { // its size is not known yet
 		return err
 	}
-	defer func() { ingest.RefundVideo(p.Backend.Memory(), v.memory) }()
+	defer func() { v.videoMemory().Refund(v.memory) }()
 	r, live, err := v.open(ctx, model)
 	if err != nil {
 		return v.failed(err)
@@ -226,11 +227,19 @@ func (v *pulled) pull(ctx context.Context) error {
 // charge charges the memory budget for an ffmpeg that decodes pictures of so many pixels, in place of what was charged before.
 func (v *pulled) charge(pixels int) error {
 	n := video.Memory(pixels)
-	if err := ingest.ChargeVideo(v.puller.Backend.Memory(), n-v.memory); err != nil {
+	if err := v.videoMemory().Charge(n - v.memory); err == buf.ErrShare {
+		return err
+	} else if err != nil {
 		return stream.Errorf(stream.Overloaded, "memory.budget", "has no room for decoding a video, which needs %d MiB: try later, or raise the setting", n>>20)
 	}
 	v.memory = n
 	return nil
+}
+
+// videoMemory is what the memory of ffmpeg is charged to.
+func (v *pulled) videoMemory() ingest.VideoMemory {
+	b := v.puller.Backend
+	return ingest.VideoMemory{Pool: b.Memory(), Share: v.puller.Conn.Share(), Account: ingest.AccountOf(b).Core()}
 }
 
 // open opens the video. Frames are scaled to the size that the model takes; live

@@ -27,6 +27,7 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 	}
 	d, err := p.sessions.decoders.Open(codec, st, p.backend.Memory(), decoders.Client{
 		Account:  ingest.AccountOf(p.backend).Core(),
+		Share:    p.link.Share(),
 		KeyFrame: func() { c.send(&wire.Advise{SID: c.sid, KeyFrame: true}) },
 		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
 	})
