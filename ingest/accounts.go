@@ -26,6 +26,8 @@ type Quotas struct {
 	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" help:"most sequences of requests at once, of all models together, fewer than sequences.max of a model"`
 	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" help:"most WebSockets at once, fewer than limits.max_sessions; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
 	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
+	Pulls     *int    `yaml:"pulls" default:"8" min:"0" max:"1048576" help:"most videos pulled at once for its WebSocket sessions, fewer than limits.max_pulls"`
+	Watchers  *int    `yaml:"watchers" default:"128" min:"0" max:"1048576" help:"most watchers of the results or pictures of server streams at once, fewer than limits.max_watchers"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`
 	Regions   *int    `yaml:"regions" default:"192" min:"0" max:"65536" help:"most regions of shared memory at once, fewer than limits.max_regions"`
 
@@ -37,7 +39,7 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
 		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
 		stream.QuotaStreams: float64(*q.Streams), stream.QuotaSequences: float64(*q.Sequences), stream.QuotaSessions: float64(*q.Sessions), stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
-		stream.QuotaRegions: float64(*q.Regions),
+		stream.QuotaPulls: float64(*q.Pulls), stream.QuotaWatchers: float64(*q.Watchers), stream.QuotaRegions: float64(*q.Regions),
 	}
 	for name, n := range own {
 		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {

@@ -119,7 +119,7 @@ func TestCheckQuotas(t *testing.T) {
 	if l := q.limits(all); l != (stream.Limits{}) {
 		t.Errorf("%v", l)
 	}
-	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072, stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaEndpoints: 256, stream.QuotaRegions: 192}) {
+	if l := q.limits(nil); l != (stream.Limits{stream.QuotaStreams: 7500, stream.QuotaSequences: 3072, stream.QuotaSessions: 7500, stream.QuotaDecoders: 8, stream.QuotaPulls: 8, stream.QuotaWatchers: 128, stream.QuotaEndpoints: 256, stream.QuotaRegions: 192}) {
 		t.Errorf("%v", l)
 	}
 }

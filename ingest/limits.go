@@ -18,10 +18,10 @@ type Limits struct {
 	MaxPerAddress  int `yaml:"max_connections_per_address" default:"1024" min:"1" max:"1048576" help:"most TCP connections at once from one address (IPv6: from one /64, and four times as many from one /48) that is not in trusted_proxies"`
 	MaxCalls       int `yaml:"max_calls" default:"1024" min:"1" max:"1048576" help:"most gRPC calls at once on one connection; further ones wait in the client"`
 	MaxSessions    int `yaml:"max_sessions" default:"10000" min:"1" max:"1048576" help:"most WebSocket sessions at once"`
-	MaxPulls       int `yaml:"max_pulls" default:"64" min:"1" max:"1048576" help:"most videos pulled at once for WebSocket sessions"`
+	MaxPulls       int `yaml:"max_pulls" default:"64" min:"1" max:"1048576" help:"most videos pulled at once for WebSocket sessions; see quotas.pulls"`
 	MaxDecoders    int `yaml:"max_decoders" default:"16" min:"1" max:"1048576" help:"most videos of millrace.v1 clients (H.264, VP8, VP9, AV1) decoded at once, one ffmpeg each; see quotas.decoders"`
 	MaxStreams     int `yaml:"max_streams" default:"64" min:"1" max:"1048576" help:"most server streams at once"`
-	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" help:"most clients that watch the results or pictures of server streams at once, and most calls of one address that watch health over gRPC, of all addresses 16 times as many"`
+	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" help:"most clients that watch the results or pictures of server streams at once, see quotas.watchers, and most calls of one address that watch health over gRPC, of all addresses 16 times as many"`
 
 	MaxRegions int `yaml:"max_regions" default:"256" min:"1" max:"65536" help:"most regions of shared memory that clients have registered at once"`
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -72,6 +73,20 @@ func (c *quotaClient) checkFigures(name string) {
 	for series, want := range map[string]int{"requests": c.requests, "frames": c.frames} {
 		if got := figure(all, fmt.Sprintf("millrace_client_%s_total{principal=%q}", series, name)); got != float64(want) {
 			c.t.Errorf("%s: %v %s, and the client counts %d", name, got, series, want)
+		}
+	}
+}
+
+// holds waits until the metrics say that a client holds so many of a quota.
+func (c *quotaClient) holds(name, quota string, want float64) {
+	c.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := figure(c.k.figures(c.t), fmt.Sprintf("millrace_client_held{principal=%q,quota=%q}", name, quota))
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%v %s are held, want %v", got, quota, want)
 		}
 	}
 }
@@ -189,19 +204,7 @@ func TestQuotas(t *testing.T) {
 	}
 	c.called(err)
 	second.Close()
-	held := func(quota string, want float64) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-			got := figure(k.figures(t), `millrace_client_held{principal="open",quota="`+quota+`"}`)
-			if got == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%v %s are held, want %v", got, quota, want)
-			}
-		}
-	}
-	held("sessions", 1)
+	c.holds("open", "sessions", 1)
 	second = c.dial("/v2/stream?model=echo") // which ends soon: it gets no stream
 	if second == nil {
 		t.Fatal("the place of a session was not given back")
@@ -209,10 +212,10 @@ func TestQuotas(t *testing.T) {
 	c.refused["streams"]++
 	_, _, _ = second.ReadMessage()
 	second.Close()
-	held("sessions", 1)
+	c.holds("open", "sessions", 1)
 	first.Close()
-	held("sessions", 0)
-	held("streams", 0)
+	c.holds("open", "sessions", 0)
+	c.holds("open", "streams", 0)
 	c.checkFigures("open")
 	// Others do not notice.
 	c = all["good"]
@@ -282,6 +285,85 @@ func TestQuotaOfRegions(t *testing.T) {
 	}
 	if got := bad.unregister("0") + bad.register("2", key); got != "" {
 		t.Errorf("in place of another one: %s", got)
+	}
+}
+
+// TestQuotaOfPulls: a client has so many videos pulled at once, also of servers that say nothing, and others keep their places.
+func TestQuotaOfPulls(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"pulls": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
+	pull := func(c *quotaClient) *websocket.Conn {
+		t.Helper()
+		ws := c.dial("/v2/stream?model=echo")
+		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"url":"http://`+silent.Addr().String()+`/video.mp4"}`)); err != nil {
+			t.Fatal(err)
+		}
+		return ws
+	}
+	c := all["c"]
+	first := pull(c)
+	from, err := silent.Accept() // it is being pulled
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	second := pull(c)
+	var m wire.Plain
+	if _, text, err := second.ReadMessage(); err != nil || wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || c.count(m.Error.Message) != "pulls" {
+		t.Errorf("a second video: %s %v", text, err)
+	}
+	_ = pull(all["other"])
+	if other, err := silent.Accept(); err != nil {
+		t.Fatal(err)
+	} else {
+		defer other.Close()
+	}
+	c.checkFigures("c")
+	if err := first.WriteMessage(websocket.TextMessage, []byte(`{"stop":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, err := first.ReadMessage(); err != nil || !bytes.Contains(text, []byte(`"done":true`)) {
+		t.Fatalf("a video that was stopped: %s %v", text, err)
+	}
+	if err := second.WriteMessage(websocket.TextMessage, []byte(`{"url":"http://`+silent.Addr().String()+`/video.mp4"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := silent.Accept(); err != nil {
+		t.Fatal(err)
+	} else {
+		defer again.Close()
+	}
+}
+
+// TestQuotaOfWatchers: a client watches so many server streams at once, in whatever form, and others keep their places.
+func TestQuotaOfWatchers(t *testing.T) {
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, nil)
+	c := all["c"]
+	c.rest("POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","model":"echo"}`) // which is tried again and again
+	const results = "/v2/streams/door/results"
+	first := c.dial(results)
+	if first == nil {
+		t.Fatal("nobody may watch")
+	}
+	if c.dial(results) != nil {
+		t.Error("a second watcher")
+	}
+	c.rest("GET", results, "")
+	if c.refused["watchers"] != 2 {
+		t.Errorf("%v", c.refused)
+	}
+	if all["other"].dial(results) == nil {
+		t.Error("another client may not watch")
+	}
+	c.checkFigures("c")
+	first.Close()
+	c.holds("c", "watchers", 0)
+	if c.dial(results) == nil {
+		t.Error("the place of a watcher was not given back")
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	QuotaSequences              // sequences of requests, which are streams, too
 	QuotaSessions               // connections of WebSockets, and sessions that can be resumed
 	QuotaDecoders               // videos that are decoded
+	QuotaPulls                  // videos that are pulled
+	QuotaWatchers               // watchers of server streams
 	QuotaEndpoints              // endpoints that requests of the client have made
 	QuotaRegions                // regions of shared memory that the client has registered
 	quotas
@@ -33,7 +35,7 @@ const (
 const Quotas = int(quotas)
 
 // QuotaNames are the names of the quotas, as in settings.
-var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "endpoints", "regions"}
+var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads", "streams", "sequences", "sessions", "decoders", "pulls", "watchers", "endpoints", "regions"}
 
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }

@@ -42,12 +42,13 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 	if err != nil {
 		return err
 	}
-	if err := a.roomForWatcher(); err != nil {
+	account := accountOf(c)
+	if err := a.roomForWatcher(account); err != nil {
 		return err
 	}
 	lasts := a.http.Lasts(c)
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, enter, lasts) }) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, account, enter, lasts) }) {
 			_ = conn.Close()
 		}
 	})
@@ -56,9 +57,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 
 // serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
 // ended. It owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, enter func() (*watcher, bool), lasts func(func(error)) func()) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, of *stream.Account, enter func() (*watcher, bool), lasts func(func(error)) func()) {
 	defer conn.Close()
-	w, leave, err := a.addWatcher(enter, f.results.leave)
+	w, leave, err := a.addWatcher(of, enter, f.results.leave)
 	if err != nil {
 		httpd.Deny(conn, err)
 		return

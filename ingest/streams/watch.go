@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
@@ -79,34 +80,59 @@ var pictures = format{"multipart/x-mixed-replace; boundary=frame",
 	nil,
 }
 
-// roomForWatcher returns an error when limits.max_watchers is reached.
-func (a *Adapter) roomForWatcher() error {
-	if a.watchers.Load() < int64(a.opts.MaxWatchers) {
-		return nil
-	}
-	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
+// accountOf returns the account of a request's client, or nil.
+func accountOf(c *fiber.Ctx) *stream.Account {
+	account, _ := c.Locals(ingest.AccountKey{}).(*ingest.Account)
+	return account.Core()
 }
 
-// addWatcher counts and registers a watcher. It fails when limits.max_watchers is reached,
-// or the stream has ended.
-func (a *Adapter) addWatcher(enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), err error) {
+// holdWatcher counts a watcher of a client. It fails when limits.max_watchers is reached, or the client's quotas.watchers.
+func (a *Adapter) holdWatcher(of *stream.Account) error {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
-		return nil, nil, stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many clients watch already: try later, or raise the setting")
+		return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
+	}
+	if err := of.Hold(stream.QuotaWatchers); err != nil {
+		a.watchers.Add(-1)
+		return err
+	}
+	return nil
+}
+
+// releaseWatcher gives back what holdWatcher has counted.
+func (a *Adapter) releaseWatcher(of *stream.Account) {
+	a.watchers.Add(-1)
+	of.Release(stream.QuotaWatchers)
+}
+
+// roomForWatcher returns an error when there is no room for a watcher now; see holdWatcher.
+func (a *Adapter) roomForWatcher(of *stream.Account) error {
+	err := a.holdWatcher(of)
+	if err == nil {
+		a.releaseWatcher(of)
+	}
+	return err
+}
+
+// addWatcher counts and registers a watcher of a client. It fails when there is no room for it, or the stream has ended.
+func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), err error) {
+	if err := a.holdWatcher(of); err != nil {
+		return nil, nil, err
 	}
 	w, ok := enter()
 	if !ok {
-		a.watchers.Add(-1)
+		a.releaseWatcher(of)
 		return nil, nil, stream.Errorf(stream.Conflict, "", "the stream has ended")
 	}
-	return w, func() { leave(w); a.watchers.Add(-1) }, nil
+	return w, func() { leave(w); a.releaseWatcher(of) }, nil
 }
 
 // watched answers a request with a stream's lines or pictures, as long as both last.
 // The reply is written directly to the connection, because the HTTP server would end it
 // after its write time-out.
 func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
-	if err := a.roomForWatcher(); err != nil {
+	account := accountOf(c)
+	if err := a.roomForWatcher(account); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, m.mime)
@@ -114,13 +140,13 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	if c.Method() == fiber.MethodHead {
 		return nil
 	}
-	a.http.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, enter, leave) }, func() {})
+	a.http.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, account, enter, leave) }, func() {})
 	return nil
 }
 
 // serve writes to one watcher until it disconnects, is stuck, or the stream has ended.
-func (a *Adapter) serve(l *httpd.Live, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
-	w, left, err := a.addWatcher(enter, leave)
+func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) {
+	w, left, err := a.addWatcher(of, enter, leave)
 	if err != nil {
 		l.Fail(err)
 		return

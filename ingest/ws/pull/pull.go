@@ -82,6 +82,9 @@ func (p *Puller) Close() {
 	}
 }
 
+// account is that of the client, or nil.
+func (p *Puller) account() *stream.Account { return ingest.AccountOf(p.Backend).Core() }
+
 // Start pulls a video. The client is sent its end, for any reason.
 func (p *Puller) Start(o Order) error {
 	if p.Running() {
@@ -96,6 +99,10 @@ func (p *Puller) Start(o Order) error {
 	if p.Limits.running.Add(1) > int64(p.Limits.Max) {
 		p.Limits.running.Add(-1)
 		return stream.Errorf(stream.Overloaded, "limits.max_pulls", "%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
+	}
+	if err := p.account().Hold(stream.QuotaPulls); err != nil {
+		p.Limits.running.Add(-1)
+		return err
 	}
 	v := &pulled{puller: p, order: o, source: Source{ID: o.ID}, gone: make(chan struct{})}
 	v.sink = replies.New(p.Conn, o.ID, v.encode, v.streamDone)
@@ -145,6 +152,7 @@ func (v *pulled) free() {
 	v.cancel()
 	v.puller.Conn.Busy(false)
 	v.puller.Limits.running.Add(-1)
+	v.puller.account().Release(stream.QuotaPulls)
 	v.freed.Store(true)
 }
 
@@ -238,8 +246,8 @@ func (v *pulled) charge(pixels int) error {
 
 // videoMemory is what the memory of ffmpeg is charged to.
 func (v *pulled) videoMemory() ingest.VideoMemory {
-	b := v.puller.Backend
-	return ingest.VideoMemory{Pool: b.Memory(), Share: v.puller.Conn.Share(), Account: ingest.AccountOf(b).Core()}
+	p := v.puller
+	return ingest.VideoMemory{Pool: p.Backend.Memory(), Share: p.Conn.Share(), Account: p.account()}
 }
 
 // open opens the video. Frames are scaled to the size that the model takes; live
