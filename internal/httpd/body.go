@@ -41,7 +41,8 @@ var ErrShort = errors.New("the body is shorter than announced")
 // bytes; 0 or less, or more than the server's MaxBody, means MaxBody.
 //
 // room is called with at = 0, and again whenever its memory is full, with the body's length. For a
-// body of unknown length, or with a coding, n is a few times at, up to max. The caller owns the
+// body of unknown length, or with a coding, n is a few times at, up to max. One in zstd is read before it is
+// decoded, and memory has room for both. The caller owns the
 // memory, also after an error. An error of room is returned unchanged. All other errors are coded:
 // too_large (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
 // for a body that takes too long; and those of Config.Still.
@@ -66,6 +67,11 @@ func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	if coding := c.Request().Header.ContentEncoding(); len(coding) > 0 && string(coding) != "identity" {
 		return readDecoded(c, body, string(coding), max, room)
 	}
+	return readAsSent(c, body, max, room)
+}
+
+// readAsSent is ReadBody for a body without a content coding.
+func readAsSent(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)

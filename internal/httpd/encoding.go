@@ -23,7 +23,8 @@ const (
 )
 
 // zstdWindow is the most memory that a zstd body may need to be decoded, what RFC 8878
-// recommends, and zstdAtOnce how many are decoded at the same time.
+// recommends, and zstdAtOnce how many are decoded at the same time. Others wait for their turn, which
+// takes no longer than decoding does: see readZstd.
 const (
 	zstdWindow = 8 << 20
 	zstdAtOnce = 16
@@ -56,11 +57,7 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 		z, err = zlib.NewReader(body)
 		r, done = z, func() {}
 	case codingZstd:
-		select {
-		case zstdSlots <- struct{}{}:
-		default:
-			return nil, nil, coded.Errorf(coded.Overloaded, "Content-Encoding", "%d bodies in zstd are read already: try later, or send gzip", zstdAtOnce)
-		}
+		zstdSlots <- struct{}{}
 		var z *zstd.Decoder
 		z, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		r, done = z, func() {
@@ -102,12 +99,56 @@ func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)
 	}
+	if strings.EqualFold(strings.TrimSpace(coding), codingZstd) {
+		return readZstd(c, body, max, room)
+	}
 	plain, done, err := decoded(&paced{pace: pace{c: c}, body: body}, coding)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	return readChunked(c, plain, max, room, nil)
+}
+
+// readZstd is readDecoded for zstd, whose decoder has much memory. It is decoded when all of it has arrived, so that no client
+// keeps a decoder while it sends nothing.
+func readZstd(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) {
+	mem, err := readAsSent(c, body, max, room)
+	if err != nil {
+		return nil, err
+	}
+	from := &arrived{mem: mem, n: len(mem)}
+	z, done, err := decoded(from, codingZstd)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	plain, err := readChunked(c, z, max, func(n, at int) ([]byte, error) { // behind what has arrived
+		if from.mem, err = room(from.n+n, from.n+at); err != nil {
+			return nil, err
+		}
+		return from.mem[from.n:], nil
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	n := copy(from.mem, plain)
+	return from.mem[:n:n], nil
+}
+
+// arrived reads the first n bytes of memory, in whose place other memory with the same bytes may come.
+type arrived struct {
+	mem   []byte
+	n, at int
+}
+
+func (a *arrived) Read(b []byte) (int, error) {
+	if a.at == a.n {
+		return 0, io.EOF
+	}
+	m := copy(b, a.mem[a.at:a.n])
+	a.at += m
+	return m, nil
 }
 
 // Packed is a body in a content coding.

@@ -1,0 +1,70 @@
+package httpd_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/internal/httpd"
+)
+
+// TestUnfinishedZstd: clients that begin bodies in zstd and do not go on keep no decoder, so that the bodies of others are read, of
+// any size.
+func TestUnfinishedZstd(t *testing.T) {
+	begun := make(chan struct{}, 100)
+	s := serve(t, httpd.Config{MaxBody: 1 << 20}, func(s *httpd.Server) {
+		echo(s)
+		s.App.Post("/begin", func(c *fiber.Ctx) error {
+			memory := growing()
+			_, err := s.ReadBody(c, 0, func(n, at int) ([]byte, error) {
+				if at == 0 {
+					begun <- struct{}{}
+				}
+				return memory(n, at)
+			})
+			begun <- struct{}{} // also when it was refused
+			return err
+		})
+	})
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	noise := make([]byte, 1<<20)
+	for i := range noise {
+		noise[i] = byte(rand.Uint32())
+	}
+	request := func(path string, announced int, body []byte) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\n%sContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n%s", path, host, announced, body)
+	}
+	part := z.EncodeAll(noise[:300_000], nil)
+	var open []*peer
+	for range 40 {
+		p := s.dial(t)
+		p.send(request("/begin", len(part), part[:200_000]))
+		<-begun
+		open = append(open, p)
+	}
+	for _, plain := range [][]byte{nil, noise[:1], noise[:16<<10], noise[:70_000], noise[:1<<20-100], bytes.Repeat([]byte("a"), 1<<20)} {
+		packed := z.EncodeAll(plain, nil)
+		chunked := fmt.Sprintf("POST /echo HTTP/1.1\r\n%sContent-Encoding: zstd\r\nTransfer-Encoding: chunked\r\n\r\n", host)
+		if len(packed) > 0 {
+			chunked += fmt.Sprintf("%x\r\n%s\r\n", len(packed), packed)
+		}
+		for form, text := range map[string]string{"sized": request("/echo", len(packed), packed), "chunked": chunked + "0\r\n\r\n"} {
+			p := s.dial(t)
+			p.send(text)
+			if a := p.receive(); a.StatusCode != 200 || a.body != string(plain) {
+				t.Errorf("%s, %d bytes: %d, %d bytes, %s", form, len(plain), a.StatusCode, len(a.body), a.Error)
+			}
+		}
+	}
+	for _, p := range open {
+		p.Close()
+	}
+}
