@@ -124,7 +124,7 @@ const keptShare = 16
 func openWS(s *Server) (ingest.Interface, error) {
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		Client: s.limit.Client, Address: s.clientAddress, Account: s.accountOf, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Authenticated: s.auth.on(), Ticket: s.auth.ticket, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
+		Address: s.clientAddress, Account: s.accountOf, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Authenticated: s.auth.on(), Ticket: s.auth.ticket, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
 	}), nil
 }
 

@@ -367,6 +367,34 @@ func TestQuotaOfWatchers(t *testing.T) {
 	}
 }
 
+// TestTicketsOfAKey: a key has so many tickets, wherever its requests come from, here through a proxy, and others get theirs.
+func TestTicketsOfAKey(t *testing.T) {
+	k, all := startQuotas(t, map[string]map[string]float64{"greedy": nil, "other": nil}, nil)
+	mint := func(c *quotaClient) int {
+		t.Helper()
+		req, _ := http.NewRequest("POST", "http://"+k.Addr("http")+"/v2/tickets", nil)
+		req.Header.Set(keyName, c.key)
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+		return r.StatusCode
+	}
+	for range 256 {
+		if got := mint(all["greedy"]); got != 200 {
+			t.Fatal(got)
+		}
+	}
+	if got := mint(all["greedy"]); got != 503 {
+		t.Errorf("one too many: %d", got)
+	}
+	if got := mint(all["other"]); got != 200 {
+		t.Errorf("another key: %d", got)
+	}
+}
+
 // TestQuotaOfLoads: a client makes so many endpoints, by default too, and so many loads; unloading gives the place of an endpoint back.
 func TestQuotaOfLoads(t *testing.T) {
 	three := 3

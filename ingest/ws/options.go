@@ -2,7 +2,6 @@ package ws
 
 import (
 	"log/slog"
-	"net"
 	"net/netip"
 	"time"
 
@@ -27,9 +26,7 @@ type Options struct {
 	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
 	AllowPrivateURLs bool          // pull from private addresses and those of this machine (sources.allow_private)
 
-	// Client returns the address by which a client is bounded, the zero address for one that is not; default: each its own.
-	Client func(net.Addr) netip.Addr
-	// Address returns the address of a request's client, where a proxy is trusted the one that it names; default: what Client returns.
+	// Address returns the address of a request's client, where a proxy is trusted the one that it names; default: that of its connection.
 	Address func(*fiber.Ctx) netip.Addr
 	// Account returns the account of a request's client; default: nil.
 	Account       func(*fiber.Ctx) *ingest.Account
@@ -52,11 +49,8 @@ func (o Options) withDefaults() Options {
 	def(&o.WriteWait, 10*time.Second)
 	def(&o.AdviseEvery, time.Second)
 	def(&o.StatsEvery, 5*time.Second)
-	if o.Client == nil {
-		o.Client = new(accept.Limit).Client
-	}
 	if o.Address == nil {
-		o.Address = func(c *fiber.Ctx) netip.Addr { return o.Client(c.Context().RemoteAddr()) }
+		o.Address = func(c *fiber.Ctx) netip.Addr { return new(accept.Limit).Client(c.Context().RemoteAddr()) }
 	}
 	if o.Account == nil {
 		o.Account = func(*fiber.Ctx) *ingest.Account { return nil }

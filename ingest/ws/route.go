@@ -29,7 +29,6 @@ type router struct {
 	authenticated bool                                                      // Options.Authenticated
 	ticket        func(*ingest.Principal, error) (*ingest.Principal, error) // Options.Ticket
 	backend       atomic.Pointer[ingest.Backend]                            // nil until the adapter serves
-	client        func(net.Addr) netip.Addr                                 // Options.Client
 	address       func(*fiber.Ctx) netip.Addr                               // Options.Address
 	account       func(*fiber.Ctx) *ingest.Account                          // Options.Account
 }
@@ -117,7 +116,7 @@ func (r *router) room(of conn.Client) error {
 
 // mintTicket answers POST /v2/tickets.
 func (r *router) mintTicket(c *fiber.Ctx) error {
-	text, err := r.tickets.mint(principal(c), r.client(c.Context().RemoteAddr()), time.Now())
+	text, err := r.tickets.mint(principal(c), r.account(c), time.Now())
 	if err != nil {
 		return err
 	}

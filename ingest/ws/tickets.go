@@ -3,7 +3,6 @@ package ws
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 const (
 	ticketTime = 30 * time.Second
 	maxTickets = 10000
-	maxOfOne   = 256 // of one address
+	maxOfOne   = 256 // of one client
 )
 
 // tickets authenticate a browser's WebSocket, which cannot send a header: a page
@@ -23,40 +22,40 @@ const (
 type tickets struct {
 	mu    sync.Mutex
 	valid map[[sha256.Size]byte]ticket // by the hash of its text
-	of    map[netip.Addr]int           // how many each address has
+	of    map[*ingest.Account]int      // how many each client has
 }
 
 // ticket is one that was not used.
 type ticket struct {
 	until time.Time
 	of    *ingest.Principal // who asked for it; nil when clients need no credentials
-	at    netip.Addr
+	by    *ingest.Account   // of the client
 }
 
-// mint returns a new ticket of a principal for an address; the zero address has no bound of its own.
-func (t *tickets) mint(of *ingest.Principal, at netip.Addr, now time.Time) (string, error) {
+// mint returns a new ticket of a principal for a client; a nil account has no bound of its own.
+func (t *tickets) mint(of *ingest.Principal, by *ingest.Account, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.valid) >= maxTickets || t.of[at] >= maxOfOne {
+	if len(t.valid) >= maxTickets || t.of[by] >= maxOfOne {
 		for k, one := range t.valid {
 			if now.After(one.until) {
 				t.remove(k, one)
 			}
 		}
 	}
-	if t.of[at] >= maxOfOne {
-		return "", stream.Errorf(stream.Overloaded, "", "%d tickets of this address are valid already: use those, or wait until they expire", maxOfOne)
+	if t.of[by] >= maxOfOne {
+		return "", stream.Errorf(stream.Overloaded, "", "%d tickets of this client are valid already: use those, or wait until they expire", maxOfOne)
 	}
 	if len(t.valid) >= maxTickets {
 		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
 	}
 	if t.valid == nil {
-		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[netip.Addr]int{}
+		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[*ingest.Account]int{}
 	}
 	text := rand.Text()
-	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of, at}
-	if at.IsValid() {
-		t.of[at]++
+	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of, by}
+	if by != nil {
+		t.of[by]++
 	}
 	return text, nil
 }
@@ -79,9 +78,9 @@ func (t *tickets) take(text string, now time.Time) (*ingest.Principal, bool) {
 // remove is called with mu.
 func (t *tickets) remove(k [sha256.Size]byte, one ticket) {
 	delete(t.valid, k)
-	if one.at.IsValid() {
-		if t.of[one.at]--; t.of[one.at] == 0 {
-			delete(t.of, one.at)
+	if one.by != nil {
+		if t.of[one.by]--; t.of[one.by] == 0 {
+			delete(t.of, one.by)
 		}
 	}
 }

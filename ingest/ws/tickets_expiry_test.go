@@ -1,10 +1,10 @@
 package ws
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
+	"millrace/ingest"
 	"millrace/stream"
 )
 
@@ -14,7 +14,7 @@ func TestTicketsExpire(t *testing.T) {
 	var out tickets
 	now := time.Now()
 	mint := func(at time.Time) string {
-		text, err := out.mint(nil, netip.Addr{}, at)
+		text, err := out.mint(nil, nil, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestTicketsExpire(t *testing.T) {
 	for range maxTickets {
 		mint(now)
 	}
-	if _, err := out.mint(nil, netip.Addr{}, now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := out.mint(nil, nil, now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
 	if text := mint(now.Add(ticketTime + 1)); !takes(text, now.Add(ticketTime+1)) {
@@ -52,12 +52,12 @@ func TestTicketsExpire(t *testing.T) {
 	}
 }
 
-// One address cannot take the tickets of others: it has a bound of its own, which used and
+// One client cannot take the tickets of others: it has a bound of its own, which used and
 // expired tickets do not count towards.
-func TestTicketsOfOneAddress(t *testing.T) {
+func TestTicketsOfOneClient(t *testing.T) {
 	var out tickets
 	now := time.Now()
-	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	one, other := new(ingest.Account), new(ingest.Account)
 	var texts []string
 	for range maxOfOne {
 		text, err := out.mint(nil, one, now)
@@ -70,7 +70,7 @@ func TestTicketsOfOneAddress(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := out.mint(nil, other, now); err != nil {
-		t.Errorf("another address: %v", err)
+		t.Errorf("another client: %v", err)
 	}
 	if !takes(&out, texts[0], now) || takes(&out, texts[0], now) {
 		t.Error("a ticket is not good once")
@@ -81,7 +81,7 @@ func TestTicketsOfOneAddress(t *testing.T) {
 		}
 	}
 	if _, err := out.mint(nil, one, now.Add(ticketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
-		t.Errorf("after their end: %v, %d tickets of %d addresses", err, len(out.valid), len(out.of))
+		t.Errorf("after their end: %v, %d tickets of %d clients", err, len(out.valid), len(out.of))
 	}
 }
 

@@ -24,7 +24,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 // called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o = o.withDefaults()
-	a := &Adapter{serving: make(chan struct{}), router: router{http: h, authenticated: o.Authenticated, ticket: o.Ticket, client: o.Client, address: o.Address, account: o.Account, protocols: newProtocols(o)}}
+	a := &Adapter{serving: make(chan struct{}), router: router{http: h, authenticated: o.Authenticated, ticket: o.Ticket, address: o.Address, account: o.Account, protocols: newProtocols(o)}}
 	a.register(h.App)
 	return a
 }
