@@ -18,8 +18,12 @@ import (
 	"millrace/stream"
 )
 
-// closeWait is the longest wait for the client's part of the closing handshake.
-const closeWait = 2 * time.Second
+const (
+	// closeWait is the longest wait for the client's part of the closing handshake.
+	closeWait = 2 * time.Second
+	// pongWait is the longest wait for sending an answer to a ping.
+	pongWait = time.Second
+)
 
 // A watcher's WebSocket shares the upgrade and the close codes with the connections of package ws, and no more: it has no
 // messages of the client, no outbox (a watcher's lines are dropped when it is slow), and pings in the pauses of its lines as the
@@ -87,6 +91,9 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.config.Name)
 			code, text = wire.CloseCodeOf(why), "messages are not accepted"
 			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), why), '}'))
+		case stream.CodeOf(cause) == stream.FlowControl:
+			code, text = wire.ClosePolicy, "too many pings"
+			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), cause), '}'))
 		case stream.CodeOf(cause) == stream.Unauthenticated:
 			code, text = wire.CloseUnauthenticated, "the credentials are not valid any more"
 		case a.ctx.Err() != nil:
@@ -100,12 +107,22 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 }
 
 // listen reads what the client sends until it disconnects or is silent for too long.
-// Only pongs and a close are allowed; a message takes no memory, whatever its size.
+// Only pongs, pings within the bounds of httpd.Pings and a close are allowed; a message takes no memory, whatever its size.
 func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCauseFunc) {
 	defer cancel(errDisconnected)
 	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(silence)) }
 	_ = alive("")
 	ws.SetPongHandler(alive)
+	var pings httpd.Pings
+	ws.SetPingHandler(func(data string) error {
+		answer, err := pings.Ping(time.Now())
+		if err != nil {
+			cancel(err)
+		} else if answer {
+			_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(pongWait)) // a write that fails, or the reader, ends the connection
+		}
+		return nil
+	})
 	for {
 		_, r, err := ws.NextReader()
 		if err != nil {

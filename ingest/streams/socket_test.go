@@ -15,6 +15,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/streams"
+	"millrace/internal/httpd"
 	"millrace/stream"
 )
 
@@ -114,6 +115,37 @@ func TestSocketIsForReading(t *testing.T) {
 		code, last := rest(t, ws)
 		if code != websocket.ClosePolicyViolation || !strings.Contains(last, `"unsupported"`) {
 			t.Errorf("%d bytes: closed with %d after %s", size, code, last)
+		}
+	}
+	r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })
+}
+
+// Floods of pings get few answers, and end the connection, which says why.
+func TestPingsOfWatchers(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	for _, n := range []int{httpd.PingBurst, httpd.PingBurst + 2*httpd.PingRate*int(patience/time.Second)} {
+		ws := r.socket()
+		answered, sent := 0, make(chan struct{})
+		ws.SetPongHandler(func(string) error { answered++; return nil })
+		began := time.Now()
+		go func() {
+			defer close(sent)
+			for range n {
+				if ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(patience)) != nil {
+					return
+				}
+			}
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+		}()
+		code, last := rest(t, ws)
+		most := httpd.PingAnswerBurst + int(time.Since(began).Seconds()+1)*httpd.PingAnswerRate
+		ws.Close()
+		<-sent
+		if flood := n > httpd.PingBurst; flood != (code == websocket.ClosePolicyViolation) || flood != strings.Contains(last, `"flow_control"`) {
+			t.Errorf("%d pings: closed with %d after %s", n, code, last)
+		}
+		if answered < 1 || answered > most {
+			t.Errorf("%d pings: %d were answered, want at most %d", n, answered, most)
 		}
 	}
 	r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })

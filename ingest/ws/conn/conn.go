@@ -94,8 +94,8 @@ func (c *Conn) close() {
 		c.Fault()
 	}
 	<-c.closing
-	if now := time.Now(); c.used.some(now) {
-		c.floods.keep(c.client, c.used, now)
+	if now, used := time.Now(), c.used(); used.some(now) {
+		c.floods.keep(c.client, used, now)
 	}
 	c.link.release()
 	c.protocol.Close(c.ending)

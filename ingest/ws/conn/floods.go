@@ -62,8 +62,8 @@ func (f *floods) keep(by Client, used bursts, now time.Time) {
 	defer f.mu.Unlock()
 	kept := &f.at(by, now).used
 	kept.update(now)
-	kept.pings.used = max(kept.pings.used, used.pings.used)
-	kept.texts.used = max(kept.texts.used, used.texts.used)
+	kept.pings.Used = max(kept.pings.Used, used.pings.Used)
+	kept.texts.Used = max(kept.texts.Used, used.texts.Used)
 }
 
 // used returns what a new connection of a client goes on with.

@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/coded"
@@ -115,7 +116,7 @@ func TestBurstsOfAClient(t *testing.T) {
 		name        string
 		kind, burst int
 		rate        float64
-	}{{"pings", websocket.PingMessage, allowedBurst, allowedRate}, {"texts", websocket.TextMessage, textBurst, textRate}} {
+	}{{"pings", websocket.PingMessage, httpd.PingBurst, httpd.PingRate}, {"texts", websocket.TextMessage, textBurst, textRate}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, func(o *Options) { o.OutboxMessages = 1 << 20 })
@@ -163,7 +164,9 @@ func TestBurstsOfAClient(t *testing.T) {
 func TestMostOfBursts(t *testing.T) {
 	var f floods
 	now := time.Unix(1e9, 0)
-	used := func(pings, texts float64) bursts { return bursts{bucket{pings, now}, bucket{texts, now}} }
+	used := func(pings, texts float64) bursts {
+		return bursts{httpd.Bucket{Used: pings, At: now}, httpd.Bucket{Used: texts, At: now}}
+	}
 	f.keep(clientAt(1), used(500, 1000), now)
 	f.keep(clientAt(1), used(400, 3000), now)
 	f.note(clientAt(1), now)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/httpd"
 	"millrace/internal/wire"
 )
 
@@ -26,7 +27,7 @@ func pings(t *testing.T, r *rig, n int, every time.Duration) (answered int, code
 		}
 		time.Sleep(every)
 	}
-	if n <= allowedBurst {
+	if n <= httpd.PingBurst {
 		synctest.Wait()
 		_ = ws.Close()
 	}
@@ -44,11 +45,11 @@ func TestPings(t *testing.T) {
 		min, max int
 		code     wire.CloseCode
 	}{
-		{answerBurst, 0, answerBurst, answerBurst, 0},
-		{allowedBurst, 0, answerBurst, answerBurst, 0},
-		{2 * answerBurst, time.Second / answerRate, 2 * answerBurst, 2 * answerBurst, 0}, // before the first ping of the server
-		{allowedBurst + 1, 0, answerBurst, answerBurst, wire.ClosePolicy},
-		{1 << 20, time.Second / (2 * allowedRate), answerBurst, answerBurst + 5*answerRate, wire.ClosePolicy},
+		{httpd.PingAnswerBurst, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, 0},
+		{httpd.PingBurst, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, 0},
+		{2 * httpd.PingAnswerBurst, time.Second / httpd.PingAnswerRate, 2 * httpd.PingAnswerBurst, 2 * httpd.PingAnswerBurst, 0}, // before the first ping of the server
+		{httpd.PingBurst + 1, 0, httpd.PingAnswerBurst, httpd.PingAnswerBurst, wire.ClosePolicy},
+		{1 << 20, time.Second / (2 * httpd.PingRate), httpd.PingAnswerBurst, httpd.PingAnswerBurst + 5*httpd.PingAnswerRate, wire.ClosePolicy},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.Idle = time.Hour })

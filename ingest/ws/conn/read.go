@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -42,9 +43,9 @@ type reader struct {
 	message  incoming      // that is being read
 	one      [1]byte
 
-	answers  bucket // to pings
-	discards bucket // of chunks
-	used     bursts
+	pings    httpd.Pings
+	texts    httpd.Bucket
+	discards httpd.Bucket // of chunks
 }
 
 // incoming is a message that is being read. The client has time for it by what has arrived of it:
@@ -113,7 +114,7 @@ func (in *reader) answerControl() {
 
 // text passes a text message to the protocol. Its error ends the connection.
 func (in *reader) text(r io.Reader) error {
-	if !in.used.texts.take(time.Now(), textBurst, textRate) {
+	if !in.texts.Take(time.Now(), textBurst, textRate) {
 		in.socket.flooded(stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate))
 		return nil
 	}
@@ -268,7 +269,7 @@ const (
 // Discarded counts n chunks that were discarded, and waits as long as they are too many. Only the reader goroutine may call it.
 func (in *reader) Discarded(n uint64) {
 	for range n {
-		for !in.discards.take(time.Now(), discardBurst, discardRate) {
+		for !in.discards.Take(time.Now(), discardBurst, discardRate) {
 			pause := time.NewTimer(discardPause)
 			select {
 			case <-pause.C:

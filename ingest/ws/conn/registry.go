@@ -39,7 +39,8 @@ func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
 // sent that error. Start does not block.
 func (r *Registry) Start(c *Conn, p Protocol, of Client, rejected error, req *http.Request, buffered []byte) {
 	c.protocol, c.client, c.rejected = p, of, rejected
-	c.used = r.floods.used(of)
+	used := r.floods.used(of)
+	c.pings.Allowed, c.texts = used.pings, used.texts
 	entered := r.enter(c) == nil
 	if entered && r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
 		return
