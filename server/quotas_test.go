@@ -313,7 +313,7 @@ func TestQuotaOfPulls(t *testing.T) {
 	defer from.Close()
 	second := pull(c)
 	var m wire.Plain
-	if _, text, err := second.ReadMessage(); err != nil || wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || c.count(m.Error.Message) != "pulls" {
+	if _, text, err := second.ReadMessage(); err != nil || wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || !m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
 		t.Errorf("a second video: %s %v", text, err)
 	}
 	_ = pull(all["other"])

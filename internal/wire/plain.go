@@ -2,7 +2,10 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
+	"strconv"
+	"time"
 
 	"millrace/internal/oip"
 	"millrace/stream/coded"
@@ -29,9 +32,20 @@ type Plain struct {
 
 // PlainError is the error of a frame or a stream in plain mode.
 type PlainError struct {
-	Code      string `json:"code" want:"must,word"` // stream.Code
-	Message   string `json:"message" want:"must"`
-	Retryable bool   `json:"retryable,omitempty"`
+	Code         string `json:"code" want:"must,word"` // stream.Code
+	Message      string `json:"message" want:"must"`
+	Retryable    bool   `json:"retryable,omitempty"`
+	RetryAfterMS int    `json:"retry_after_ms,omitempty"` // 0 = unknown
+}
+
+// RetryAfterMS returns the time in ms after which the client should try again, or 0 when
+// none is known: for a frame past the credit it is the next credit_limit.
+func RetryAfterMS(err error) int {
+	wait := coded.RetryAfter(err)
+	if e := (*coded.Error)(nil); coded.CodeOf(err) == coded.FlowControl && errors.As(err, &e) && e.After == 0 {
+		return 0
+	}
+	return int((wait + time.Millisecond - 1).Milliseconds())
 }
 
 // AppendPlainError appends the member "error" of a message in plain mode: a PlainError with its name.
@@ -41,6 +55,9 @@ func AppendPlainError(dst []byte, err error) []byte {
 	dst = oip.AppendString(append(dst, `,"message":`...), err.Error())
 	if code.Retryable() {
 		dst = append(dst, `,"retryable":true`...)
+	}
+	if ms := RetryAfterMS(err); ms > 0 {
+		dst = strconv.AppendInt(append(dst, `,"retry_after_ms":`...), int64(ms), 10)
 	}
 	return append(dst, '}')
 }

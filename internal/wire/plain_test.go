@@ -22,7 +22,7 @@ func TestPlain(t *testing.T) {
 		{`{"seq":8,"dropped":"stale"}`, Plain{Seq: new(uint64(8)), Dropped: "stale"}},
 		{` { "seq" : 9 , "error" : { "message":"no, \"so\"", "code" : "too_large" } } `, Plain{Seq: new(uint64(9)), Error: &PlainError{Code: "too_large", Message: `no, "so"`}}},
 		{`{"seq":0,"partial":true,"outputs":[],"parameters":{"a":1}}`, Plain{Seq: new(uint64), Partial: true, Outputs: []byte(`[]`), Params: []byte(`{"a":1}`)}},
-		{`{"error":{"code":"draining","message":"m","retryable":true}}`, Plain{Error: &PlainError{"draining", "m", true}}},
+		{`{"error":{"code":"draining","message":"m","retryable":true,"retry_after_ms":70}}`, Plain{Error: &PlainError{"draining", "m", true, 70}}},
 		{`{}`, Plain{}},
 	} {
 		m := Plain{Batch: 99}

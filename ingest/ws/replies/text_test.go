@@ -21,7 +21,7 @@ func TestTexts(t *testing.T) {
 		{"", stream.Result{Outcome: stream.Failed, Seq: 8, Err: stream.Errorf(stream.Unsupported, "codec", `not a "picture"`)},
 			`{"seq":8,"error":{"code":"unsupported","message":"codec: not a \"picture\""}}`},
 		{"", stream.Result{Outcome: stream.Failed, Seq: 9, Err: stream.Errorf(stream.Unavailable, "", "later")},
-			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true}}`},
+			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true,"retry_after_ms":1000}}`},
 		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")}, `{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
 		s := New(nil, c.id, nil, nil)
@@ -30,7 +30,7 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		string(Error("", stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true}}`,
+		string(Error("", stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
 		string(Error("x", errors.New("\x00odd"))):                    `{"id":"x","error":{"code":"internal","message":"\u0000odd"}}`,
 		string(Done("", 20, 3)):                                      `{"done":true,"frames":20,"drops":3}`,
 		string(Done("x", 20, 3)):                                     `{"id":"x","done":true,"frames":20,"drops":3}`,

@@ -1,9 +1,6 @@
 package v1
 
 import (
-	"errors"
-	"time"
-
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -24,7 +21,7 @@ var Form = conn.Form{
 func errorMessage(err error) *wire.ErrorMessage {
 	err = coded.Rename(err, frameFields)
 	code := stream.CodeOf(err)
-	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(err)}
+	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: wire.RetryAfterMS(err)}
 }
 
 // frameError returns the message of an error that is the ending of a frame of a stream
@@ -33,16 +30,6 @@ func frameError(h *wire.Header, err error) *wire.ErrorMessage {
 	m := errorMessage(err)
 	m.SID, m.Seq = &h.SID, &h.Seq
 	return m
-}
-
-// retryAfter returns the time in ms after which the client should try again, or 0 when
-// none is known: for a frame past the credit it is the next credit_limit.
-func retryAfter(err error) int {
-	wait := coded.RetryAfter(err)
-	if e := (*stream.Error)(nil); stream.CodeOf(err) == stream.FlowControl && errors.As(err, &e) && e.After == 0 {
-		return 0
-	}
-	return int((wait + time.Millisecond - 1).Milliseconds())
 }
 
 // sidOf returns the stream of a client's message, or nil.
