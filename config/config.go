@@ -69,7 +69,7 @@ type Auth struct {
 	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" help:"the roles of users whom a module, a certificate or a token names and who are not in the file of users: infer, watch, manage, metrics"`
 	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" help:"how long a login lasts"`
 	OIDC     OIDC          `yaml:"oidc"`
-	Metrics  string        `yaml:"metrics" default:"open" words:"open role" help:"who may read the metrics where clients need credentials: everybody, or those with the role metrics"`
+	Metrics  string        `yaml:"metrics" words:"open role" unset:"open where only this machine can reach them" help:"who may read the metrics where clients need credentials: everybody, or those with the role metrics"`
 }
 
 // OIDC configures tokens of an OpenID provider.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -268,17 +269,19 @@ func (s *Server) isOpen(path string) bool {
 	case openapiRoute:
 		return s.ssfRoot()
 	case s.cfg.Metrics.Path:
-		return s.cfg.Auth.Metrics == metricsOpen
+		return s.metricsRole() == role.Open
 	}
 	return strings.HasPrefix(path, "/docs/") || rest.IsProbe(path)
 }
 
-// metricsOpen is the value of auth.metrics for metrics that need no key.
-const metricsOpen = "open"
-
-// metricsRole returns the role that the metrics need.
-func (s *Server) metricsRole() role.Role {
-	if s.cfg.Auth.Metrics == metricsOpen {
+// metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them who can reach
+// them, if that is this machine only: they have the names of clients and models.
+func metricsRole(ctx context.Context, c *Config) role.Role {
+	addr := c.HTTP
+	if c.Metrics.Separate() {
+		addr = c.Metrics.Address
+	}
+	if c.Auth.Metrics == "open" || c.Auth.Metrics == "" && !(authenticates(c) && reachable(ctx, addr)) {
 		return role.Open
 	}
 	return role.Metrics

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/role"
 )
 
 // TestMetricsAddressNeedsRoles: the metrics at their own address need a key as auth.metrics says, and profiles always
@@ -43,6 +44,36 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestMetricsNeedARoleElsewhere: where clients need credentials and other machines can reach the metrics, these need the role metrics unless
+// auth.metrics says otherwise.
+func TestMetricsNeedARoleElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		http, metrics, key, who string
+		want                    role.Role
+	}{
+		{"127.0.0.1:8000", "", "a key", "", role.Open},
+		{"unix:/run/millrace.sock", "", "a key", "", role.Open},
+		{"0.0.0.0:8000", "", "a key", "", role.Metrics},
+		{":8000", "", "a key", "", role.Metrics},
+		{":8000", "", "a key", "open", role.Open},
+		{":8000", "", "", "", role.Open}, // insecure: nobody has credentials
+		{"127.0.0.1:8000", "", "a key", "role", role.Metrics},
+		{":8000", "127.0.0.1:9100", "a key", "", role.Open},
+		{"127.0.0.1:8000", "192.0.2.1:9100", "a key", "", role.Metrics},
+	} {
+		cfg := Config{HTTP: c.http, APIKey: c.key, Metrics: config.Metrics{Address: c.metrics}, Auth: config.Auth{Metrics: c.who}}
+		if got := metricsRole(t.Context(), &cfg); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	k := startKeyed(t, func(c *Config) { c.HTTP, c.GRPC, c.Auth.Metrics, c.Hosts = "127.0.0.1:0", Off, "", nil })
+	if r := must(http.Get("http://" + k.Addr("http") + "/metrics")); r.StatusCode != 200 {
+		t.Errorf("on this machine: %s", r.Status)
+	} else {
+		r.Body.Close()
 	}
 }
 

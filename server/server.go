@@ -23,6 +23,7 @@ import (
 	"millrace/internal/child"
 	"millrace/internal/httpd"
 	"millrace/internal/processors"
+	"millrace/internal/role"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -44,20 +45,21 @@ import (
 
 // Server is one inference server. New returns it, Run runs it once.
 type Server struct {
-	cfg        Config
-	version    string
-	created    time.Time
-	log        *slog.Logger
-	memory     *buf.Pool
-	models     *workers.Manager
-	repository *repository.Repository
-	changes    repository.Changes  // of the repository
-	failing    map[string]*failing // models of it that could not be loaded; used as changes is
-	native     *native.Client
-	configs    atomic.Pointer[[]workers.Config] // the models of the configuration
-	shared     *shm.Registry                    // for the adapters of the Open Inference Protocol; nil = off
-	observe    *observer
-	sequences  *ingest.Sequences
+	metricsRole func() role.Role // that the metrics need
+	cfg         Config
+	version     string
+	created     time.Time
+	log         *slog.Logger
+	memory      *buf.Pool
+	models      *workers.Manager
+	repository  *repository.Repository
+	changes     repository.Changes  // of the repository
+	failing     map[string]*failing // models of it that could not be loaded; used as changes is
+	native      *native.Client
+	configs     atomic.Pointer[[]workers.Config] // the models of the configuration
+	shared      *shm.Registry                    // for the adapters of the Open Inference Protocol; nil = off
+	observe     *observer
+	sequences   *ingest.Sequences
 
 	adapters  []ingest.Interface
 	listeners []Listener // on which it listens
@@ -120,6 +122,7 @@ func New(cfg Config) (*Server, error) {
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
+	s.metricsRole = sync.OnceValue(func() role.Role { return metricsRole(context.Background(), &s.cfg) }) // programs may change the address
 	s.configs.Store(&cfg.Models)
 	s.memory.LimitShares(cfg.Memory.ClientShare)
 	s.changing, s.endChanges = context.WithCancelCause(context.Background())
