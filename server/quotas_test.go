@@ -387,7 +387,7 @@ func TestTicketsOfAKey(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if got := mint(all["greedy"]); got != 503 {
+	if got := mint(all["greedy"]); got != 429 {
 		t.Errorf("one too many: %d", got)
 	}
 	if got := mint(all["other"]); got != 200 {

@@ -23,6 +23,7 @@ type tickets struct {
 	mu    sync.Mutex
 	valid map[[sha256.Size]byte]ticket // by the hash of its text
 	of    map[*ingest.Account]int      // how many each client has
+	first time.Time                    // none expires before
 }
 
 // ticket is one that was not used.
@@ -37,14 +38,10 @@ func (t *tickets) mint(of *ingest.Principal, by *ingest.Account, now time.Time) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.valid) >= maxTickets || t.of[by] >= maxOfOne {
-		for k, one := range t.valid {
-			if now.After(one.until) {
-				t.remove(k, one)
-			}
-		}
+		t.removeExpired(now)
 	}
 	if t.of[by] >= maxOfOne {
-		return "", stream.Errorf(stream.Overloaded, "", "%d tickets of this client are valid already: use those, or wait until they expire", maxOfOne)
+		return "", stream.Errorf(stream.FlowControl, "", "%d tickets of this client are valid already: use those, or wait until they expire", maxOfOne)
 	}
 	if len(t.valid) >= maxTickets {
 		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
@@ -58,6 +55,22 @@ func (t *tickets) mint(of *ingest.Principal, by *ingest.Account, now time.Time) 
 		t.of[by]++
 	}
 	return text, nil
+}
+
+// removeExpired is called with mu. It looks at the tickets only when one may have expired: requests that are refused cost little.
+func (t *tickets) removeExpired(now time.Time) {
+	if !now.After(t.first) {
+		return
+	}
+	t.first = now.Add(ticketTime) // that of the next one at the earliest
+	for k, one := range t.valid {
+		switch {
+		case now.After(one.until):
+			t.remove(k, one)
+		case one.until.Before(t.first):
+			t.first = one.until
+		}
+	}
 }
 
 // take returns whose a ticket is and whether it is valid, and uses it up.

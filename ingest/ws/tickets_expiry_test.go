@@ -66,7 +66,7 @@ func TestTicketsOfOneClient(t *testing.T) {
 		}
 		texts = append(texts, text)
 	}
-	if _, err := out.mint(nil, one, now); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := out.mint(nil, one, now); stream.CodeOf(err) != stream.FlowControl {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := out.mint(nil, other, now); err != nil {
@@ -75,7 +75,7 @@ func TestTicketsOfOneClient(t *testing.T) {
 	if !takes(&out, texts[0], now) || takes(&out, texts[0], now) {
 		t.Error("a ticket is not good once")
 	}
-	for _, want := range []stream.Code{"", stream.Overloaded} {
+	for _, want := range []stream.Code{"", stream.FlowControl} {
 		if _, err := out.mint(nil, one, now); err == nil != (want == "") {
 			t.Errorf("after one was used: %v", err)
 		}
