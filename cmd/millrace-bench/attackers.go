@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -318,11 +317,11 @@ func manyDecoders(ctx context.Context, a *attack) {
 	})
 }
 
-// manyLoads loads models under new names.
+// manyLoads loads a model with ever other parameters, each time for a new endpoint.
 func manyLoads(ctx context.Context, a *attack) {
 	c := a.client()
 	several(ctx, 4, func(int) error {
-		return a.post(ctx, c, "/v2/repository/models/x"+rand.Text()+"/load", "application/json", []byte(`{"parameters":{"config":"{\"source\":\"identity\"}"}}`))
+		return a.post(ctx, c, "/v2/repository/models/same/load", "application/json", fmt.Appendf(nil, `{"parameters":{"delay":"%dns"}}`, a.done.Load()+1))
 	})
 }
 
