@@ -3,12 +3,12 @@ package auth
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
 	"millrace/ingest"
 	"millrace/internal/bulk"
+	"millrace/internal/processors"
 	"millrace/internal/role"
 	"millrace/stream"
 )
@@ -94,7 +94,7 @@ const maxHashing = 2
 
 // hashingAtOnce is how many passwords are hashed at once: each takes as many processors as its hash has threads, which are four, so that with few
 // processors it is one.
-func hashingAtOnce() int { return max(1, min(maxHashing, runtime.GOMAXPROCS(0)/2)) }
+func hashingAtOnce() int { return max(1, min(maxHashing, processors.Real()/2)) }
 
 // OpenUsers reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the users stay as they were.
 func OpenUsers(path string, failed func(error)) (*Users, error) {
