@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
 
 	"millrace/internal/bulk"
+	"millrace/internal/processors"
 )
 
 // TestLongTextsTakeTurns: while as many long texts are read or written as may be at once, all other
@@ -56,7 +56,7 @@ func TestLongTextsTakeTurns(t *testing.T) {
 			return err
 		},
 	}
-	room := max(runtime.GOMAXPROCS(0)-1, 1)
+	room := max(processors.Real()-1, 1)
 	for range room {
 		if !bulk.Begin(bulk.Least) {
 			t.Fatal("nothing takes turns")

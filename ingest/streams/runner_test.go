@@ -257,7 +257,7 @@ func TestLines(t *testing.T) {
 			fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2","total_us":5000`, received)},
 		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Received: at}}, fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2"`, received)},
 		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Done: at}}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2"`},
-		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late","retryable":true}}`},
+		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late","retryable":true,"retry_after_ms":1000}}`},
 	} {
 		var e encoder
 		got := string(e.line("door", "m", &c.r))
