@@ -190,6 +190,7 @@ func TestQuotas(t *testing.T) {
 	// What is open at once.
 	c = all["open"]
 	first := c.dial("/v2/stream?model=echo")
+	c.holds("open", "streams", 1) // which it opens after the handshake, perhaps later than the second one would
 	second := c.dial("/v2/stream?model=echo")
 	if second == nil {
 		t.Fatal("the second session was refused")
