@@ -80,9 +80,6 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 			return r, err
 		}
 	}
-	if f.Lease != nil {
-		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
-	}
 	for {
 		t := target{model, version, version}
 		if version == "" {
@@ -92,22 +89,17 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 		if err != nil {
 			o.Refuse(model, version, &f, err)
 			f.Lease.Release()
-			f.Lease.Release()
 			return nil, err
 		}
-		if err := x.stream.Submit(f); err != nil {
+		if err := x.stream.Offer(f); err != nil {
 			// Its stream is from before an unload or a swap: open another one.
 			if reused && stream.CodeOf(err) != stream.FlowControl {
-				if f.Lease != nil {
-					f.Lease.Retain()
-				}
 				continue
 			}
 			x.stream.Refuse(&f, "", err)
 			f.Lease.Release()
 			return nil, err
 		}
-		f.Lease.Release()
 		return o.await(ctx, x)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"millrace/batching"
 	"millrace/ingest"
@@ -126,6 +127,54 @@ func (d *backend) load(t *testing.T, cfg workers.Config) *workers.Group {
 func (d *backend) frame(data string) stream.Frame {
 	l, _ := d.mem.Copy([]byte(data))
 	return stream.Frame{Payload: l.Bytes(), Lease: l}
+}
+
+// sole counts the frames whose memory it holds alone, so that it can add to their front.
+type sole struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "sole", New: func() workers.Worker { return &sole{} }})
+}
+
+var alone int
+
+func (*sole) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Cost: func(r *stream.Request) time.Duration { // called while the frame is submitted
+		if _, ok := r.Lease.Prepend(1); ok {
+			alone++
+		}
+		return 0
+	}}, nil
+}
+
+func (*sole) Run(_ context.Context, b *batching.Batch) error {
+	b.Finish(0, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}})
+	return nil
+}
+
+// TestFramesAreHeldOnce: nobody but the stream holds a frame's memory from the moment at which a worker can get it. One that does
+// not hold it alone answers with a copy.
+func TestFramesAreHeldOnce(t *testing.T) {
+	d := newBackend(t)
+	d.sequences = ingest.NewSequences(d)
+	defer d.sequences.Close()
+	d.load(t, workers.Config{Name: "m", Kind: "sole"})
+	c := ingest.NewOneShot(d, "test", &d.noModel)
+	defer c.Close()
+	sequence := ingest.Sequence{ID: ingest.SequenceID{Number: 1}, Start: true, End: true}
+	alone = 0
+	for _, of := range []ingest.Sequence{{}, sequence} {
+		f := d.frame("x")
+		f.Codec = stream.JPEG
+		r, err := c.InferIn(context.Background(), of, "m", "", f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Release()
+	}
+	if alone != 2 {
+		t.Errorf("the model held %d of 2 frames alone", alone)
+	}
 }
 
 func TestStreamsAreUsedAgain(t *testing.T) {

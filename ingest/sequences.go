@@ -171,10 +171,7 @@ func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken 
 	q.waiters.Lock()
 	q.waiting = append(q.waiting, c)
 	q.waiters.Unlock()
-	if f.Lease != nil {
-		f.Lease.Retain()
-	}
-	if err := q.stream.Submit(*f); err != nil {
+	if err := q.stream.Offer(*f); err != nil {
 		q.waiters.Lock()
 		q.waiting = q.waiting[:len(q.waiting)-1] // c: nobody else adds to it
 		q.waiters.Unlock()
@@ -187,7 +184,6 @@ func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken 
 		q.retireLocked()
 		return false, err
 	}
-	f.Lease.Release()
 	q.outstanding++
 	if q.timer != nil {
 		q.timer.Stop()

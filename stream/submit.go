@@ -14,12 +14,16 @@ import (
 // Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
 // with the reason for which the stream is closed, and nothing will be pushed; it is
 // counted as refused unless the stream's options say that the caller does so.
-func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now()) }
+func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now(), false) }
+
+// Offer is Submit for a caller that has another use for a frame that is refused: it takes over f.Lease only when it
+// accepts the frame.
+func (s *Stream) Offer(f Frame) error { return s.submit(&f, Now(), true) }
 
 // SubmitAt is Submit for a frame received at now.
-func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now) }
+func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now, false) }
 
-func (s *Stream) submit(f *Frame, now Instant) error {
+func (s *Stream) submit(f *Frame, now Instant, keep bool) error {
 	r := &Request{Frame: *f, Stream: s}
 	r.Timing.Received = now
 	r.Span = r.TraceContext.allot(&s.opts.Trace)
@@ -39,7 +43,9 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	defer func() {
 		switch {
 		case !accepted: // refused, or a panic, which goes on
-			f.Lease.Release()
+			if !keep {
+				f.Lease.Release()
+			}
 		case !prepared: // a panic
 			s.endLocked(r, Failed, "", Errorf(Internal, "", "the frame could not be prepared for its model"))
 		}

@@ -315,9 +315,7 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 		return nil, err
 	}
 	if err := g.intake.Reserve(); err != nil {
-		if !g.sweep() {
-			return nil, err
-		}
+		g.sweep()
 		if err = g.intake.Reserve(); err != nil {
 			return nil, err
 		}
@@ -334,11 +332,11 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 }
 
 // sweep frees the places of streams that have finished while their token was queued, for which
-// no worker has gathered since. It reports whether there were any. It does not wait for a
-// worker that gathers, which may be ending a frame of a caller of Open.
-func (g *Group) sweep() bool {
+// no worker has gathered since. It waits a moment for a worker that gathers, but no longer, since that may
+// be ending a frame of a caller of Open.
+func (g *Group) sweep() {
 	if g.left.Load() == 0 {
-		return false
+		return
 	}
 	var inboxes []*batching.Inbox
 	for _, w := range g.instances() {
@@ -346,13 +344,16 @@ func (g *Group) sweep() bool {
 			inboxes = append(inboxes, w.inbox)
 		}
 	}
-	if !g.gather.TryLock() {
-		return false
+	const wait, waits = 100 * time.Microsecond, 20
+	for n := 0; !g.gather.TryLock(); n++ {
+		if n == waits {
+			return
+		}
+		time.Sleep(wait)
 	}
 	defer g.gather.Unlock()
 	g.left.Store(0)
 	g.intake.Sweep(g, inboxes...)
-	return true
 }
 
 func (g *Group) notReady() error {

@@ -13,6 +13,7 @@ import (
 
 	"millrace/batching"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 
@@ -90,27 +91,49 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 		}
 	}
 	for i, r := range b.Requests {
-		out, staged := r.Inputs, b.After != nil // stages make other outputs of these
-		switch {
-		case w.names != nil:
-			var err error
-			if out, err = w.outputs(r, staged); err != nil {
-				b.Fail(i, err)
-				continue
-			}
-		case r.Codec != stream.Tensors && !staged:
-			answer(r)
-			continue
-		case r.Codec != stream.Tensors:
-			out = []stream.Tensor{bytesOf(r)}
-		}
-		if staged {
-			b.Finish(i, out)
-			continue
-		}
-		r.Finish(out, r.TakeLease(), false)
+		w.answer(b, i, r)
 	}
 	return nil
+}
+
+// answer ends request i of the batch.
+func (w *worker) answer(b *batching.Batch, i int, r *stream.Request) {
+	staged := b.After != nil // stages make other outputs of these
+	plain := w.names == nil && !staged && r.Codec != stream.Tensors
+	if plain && inPlace(r) {
+		return
+	}
+	out := r.Inputs
+	var text *buf.Buf
+	if r.Codec != stream.Tensors {
+		t, lease, err := bytesOf(b, r)
+		if err != nil {
+			r.Drop(stream.Memory)
+			return
+		}
+		if plain {
+			r.FinishSingle(t, lease, true)
+			return
+		}
+		out, text = []stream.Tensor{t}, lease
+	}
+	if w.names != nil {
+		var err error
+		if out, err = w.outputs(r, out, staged); err != nil {
+			text.Release()
+			b.Fail(i, err)
+			return
+		}
+	}
+	switch {
+	case staged:
+		b.Finish(i, out)
+		text.Release()
+	case text != nil:
+		r.Finish(out, text, len(out) == 1)
+	default:
+		r.Finish(out, r.TakeLease(), false)
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -124,17 +147,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// outputs returns the inputs of a request as the declared outputs. The rows are in front of
-// their shapes if the model has a batch axis, or for stages.
-func (w *worker) outputs(r *stream.Request, staged bool) ([]stream.Tensor, error) {
+// outputs returns the inputs of a request, or the one text of a frame, as the declared outputs. The rows
+// are in front of their shapes if the model has a batch axis, or for stages.
+func (w *worker) outputs(r *stream.Request, inputs []stream.Tensor, staged bool) ([]stream.Tensor, error) {
 	out := make([]stream.Tensor, len(w.names))
 	for i := range w.model.Inputs {
 		in := &w.model.Inputs[i]
 		var t stream.Tensor
 		if r.Codec == stream.Tensors { // it was checked when the frame was submitted
-			t = r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == in.Name })]
+			t = inputs[slices.IndexFunc(inputs, func(t stream.Tensor) bool { return t.Name == in.Name })]
 		} else {
-			t = bytesOf(r)
+			t = inputs[0]
 			t.Shape = nil
 			for _, n := range in.Shape {
 				t.Shape = append(t.Shape, max(n, 1))
@@ -155,21 +178,30 @@ func (w *worker) outputs(r *stream.Request, staged bool) ([]stream.Tensor, error
 
 var one = []int{1}
 
-// answer returns the frame as a BYTES element. It writes the length in front of the
-// payload if the lease has room, and copies both otherwise.
-func answer(r *stream.Request) {
-	if lease := r.Lease; lease != nil && lease.Len() == len(r.Payload) {
-		if head, ok := lease.Prepend(4); ok {
-			binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
-			r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, r.TakeLease(), true)
-			return
-		}
+// inPlace answers the request with its frame as a BYTES element, if the frame's lease has room for the length in
+// front of the payload.
+func inPlace(r *stream.Request) bool {
+	lease := r.Lease
+	if lease == nil || lease.Len() != len(r.Payload) {
+		return false
 	}
-	r.FinishSingle(bytesOf(r), nil, false) // the payload's memory stays with the request, for those that copy it
+	head, ok := lease.Prepend(4)
+	if ok {
+		binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
+		r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, r.TakeLease(), true)
+	}
+	return ok
 }
 
-// bytesOf is a copy of what the frame holds, as an output.
-func bytesOf(r *stream.Request) stream.Tensor {
-	data := append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
-	return stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: data}
+// bytesOf is a copy of what the frame holds, as an output, and its memory. The payload's memory stays with the
+// request, for those that copy it.
+func bytesOf(b *batching.Batch, r *stream.Request) (stream.Tensor, *buf.Buf, error) {
+	lease, err := b.Lease(4 + len(r.Payload))
+	if err != nil {
+		return stream.Tensor{}, nil, err
+	}
+	data := lease.Bytes()
+	binary.LittleEndian.PutUint32(data, uint32(len(r.Payload)))
+	copy(data[4:], r.Payload)
+	return stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: data}, lease, nil
 }
