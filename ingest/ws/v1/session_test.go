@@ -137,6 +137,7 @@ func TestMakeRoom(t *testing.T) {
 		}
 		v, _ := r.hello()
 		v.say(`{"type":"open","sid":1}`)
+		synctest.Wait() // the room is that of now, without the next connection
 		w, _ := r.hello()
 		if st := r.Stats(); st.Waiting != 2 || st.Sessions != 4 {
 			t.Errorf("%+v", st)
