@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"strconv"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -19,6 +21,9 @@ const (
 	tracesListed = 100
 )
 
+// traceWait bounds the time from the ending of a frame until its trace is shown.
+const traceWait = 2 * time.Second
+
 func (s *Server) traceRoutes(app *fiber.App) {
 	app.Get(tracesRoute, func(c *fiber.Ctx) error {
 		q, err := tracesQuery(c)
@@ -32,8 +37,10 @@ func (s *Server) traceRoutes(app *fiber.App) {
 			return err
 		}
 		id := c.Params("trace")
-		if kept := s.observe.tracer.List(spans.Query{Trace: id, Limit: 1}); len(kept) > 0 {
-			return c.JSON(kept[0])
+		ctx, cancel := context.WithTimeout(c.Context(), traceWait)
+		defer cancel()
+		if kept := s.observe.tracer.Find(ctx, id); kept != nil {
+			return c.JSON(kept)
 		}
 		return stream.Errorf(stream.NotFound, "", "no kept frame has the trace %.64q: it was not kept, or newer ones have taken its place (tracing.shown)", id)
 	})

@@ -50,6 +50,7 @@ func (b *tree) add(name string, parent stream.SpanID, from, to stream.Instant, a
 
 // build builds the spans of a job, shows them and hands them to the exporter.
 func (t *Tracer) build(j job) {
+	defer t.settle(j)
 	if j.batch != nil {
 		t.export([]sdktrace.ReadOnlySpan{t.batchSpan(j.batch)})
 		return

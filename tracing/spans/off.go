@@ -62,6 +62,9 @@ func (*Tracer) Link(stream.TraceID) string { return "" }
 // List returns none.
 func (*Tracer) List(Query) []*Kept { return []*Kept{} }
 
+// Find returns none.
+func (*Tracer) Find(context.Context, string) *Kept { return nil }
+
 // Stats returns none.
 func (*Tracer) Stats() Stats { return Stats{} }
 

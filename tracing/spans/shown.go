@@ -3,6 +3,7 @@
 package spans
 
 import (
+	"context"
 	"encoding/hex"
 	"slices"
 	"sync"
@@ -29,6 +30,75 @@ func (s *shown) add(rule int, k *Kept) {
 	}
 	s.all[rule][s.next[rule]] = k
 	s.next[rule] = (s.next[rule] + 1) % s.size
+}
+
+// unbuilt counts the kept frames of each trace whose spans are not built yet: their clients may have their answers, which
+// say that the frame was kept.
+type unbuilt struct {
+	mu      sync.Mutex
+	frames  map[stream.TraceID]int
+	removed chan struct{} // closed when the last frame of a trace is removed; nil: nobody waits for that
+}
+
+func (u *unbuilt) add(id stream.TraceID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.frames == nil {
+		u.frames = map[stream.TraceID]int{}
+	}
+	u.frames[id]++
+}
+
+func (u *unbuilt) remove(id stream.TraceID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.frames[id]--; u.frames[id] > 0 {
+		return
+	}
+	delete(u.frames, id)
+	if u.removed != nil {
+		close(u.removed)
+		u.removed = nil
+	}
+}
+
+// wait returns when no frame of a trace is unbuilt, or ctx has ended.
+func (u *unbuilt) wait(ctx context.Context, id stream.TraceID) {
+	for {
+		u.mu.Lock()
+		if u.frames[id] == 0 {
+			u.mu.Unlock()
+			return
+		}
+		if u.removed == nil {
+			u.removed = make(chan struct{})
+		}
+		removed := u.removed
+		u.mu.Unlock()
+		select {
+		case <-removed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Find returns the newest kept frame of a trace, or nil. A frame that was kept is shown a moment after its answer was
+// written, for which Find waits until ctx ends.
+func (t *Tracer) Find(ctx context.Context, id string) *Kept {
+	if t == nil {
+		return nil
+	}
+	var trace stream.TraceID
+	if len(id) == hex.EncodedLen(len(trace)) {
+		if _, err := hex.Decode(trace[:], []byte(id)); err == nil {
+			t.unbuilt.wait(ctx, trace)
+		}
+	}
+	for _, k := range t.List(Query{Trace: id, Limit: 1}) {
+		return k
+	}
+	return nil
 }
 
 func (q *Query) matches(k *Kept) bool {

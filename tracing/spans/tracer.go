@@ -42,6 +42,7 @@ type Tracer struct {
 	tail    tail
 	jobs    chan job
 	shown   shown
+	unbuilt unbuilt
 	kept    [len(rules)]atomic.Uint64
 	lost    atomic.Uint64
 
@@ -150,6 +151,17 @@ func (t *Tracer) enqueue(j job) {
 	case t.jobs <- j:
 	default:
 		t.lost.Add(1)
+		t.settle(j)
+	}
+}
+
+// settle is called for each job when it is built, or lost.
+func (t *Tracer) settle(j job) {
+	switch {
+	case j.frame != nil:
+		t.unbuilt.remove(j.frame.r.Trace)
+	case j.refused != nil:
+		t.unbuilt.remove(j.refused.result.Trace)
 	}
 }
 
@@ -222,6 +234,7 @@ func (m *model) keep(r *stream.Request, w why) {
 		rec.bytes += len(res.Outputs[i].Data)
 	}
 	m.t.count(w)
+	m.t.unbuilt.add(r.Trace)
 	r.Watch(rec)
 }
 
@@ -246,6 +259,7 @@ func (m *model) refused(x *stream.Refusal) {
 	m.t.count(w)
 	k := &refusal{m: m, frame: x.Frame, options: *x.Options, result: *x.Result, at: x.At, why: w}
 	k.frame.Payload, k.frame.Inputs, k.frame.Params, k.frame.Lease = nil, nil, nil, nil
+	m.t.unbuilt.add(k.result.Trace)
 	m.t.enqueue(job{refused: k})
 }
 

@@ -4,6 +4,7 @@ package spans
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -195,6 +196,45 @@ func TestOvertaken(t *testing.T) {
 	if value(root, "millrace.drop.reason") != "overtaken" {
 		t.Errorf("%+v", root)
 	}
+}
+
+// A client may ask for the trace of an answer that it has just got, before the spans are built: Find waits for them, and not for
+// frames that are not kept.
+func TestFindWaitsForSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, always, stream.Policy{Mode: stream.Every, Window: 8})
+		defer b.tracer.Close()
+		r := b.submit(stream.Frame{Seq: 1})
+		id := hex.EncodeToString(r.Trace[:])
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, other := range []string{id, strings.Repeat("0", 32), "x", strings.Repeat("0", 99)} { // the frame has not ended: none is kept
+			if k := b.tracer.Find(ctx, other); k != nil {
+				t.Errorf("%s: %+v", other, k)
+			}
+		}
+		answer(r) // its client has it, its batch has not ended
+		found := make(chan *Kept, 1)
+		go func() { found <- b.tracer.Find(ctx, id) }()
+		synctest.Wait()
+		if len(found) > 0 {
+			t.Fatal("its spans cannot be built yet")
+		}
+		r.Unbind()
+		if k := <-found; k == nil || k.TraceID != id || ctx.Err() != nil {
+			t.Errorf("%+v, %v", k, ctx.Err())
+		}
+		last := b.submit(stream.Frame{Seq: 2})
+		answer(last)
+		if k := b.tracer.Find(ctx, hex.EncodeToString(last.Trace[:])); k != nil || ctx.Err() == nil {
+			t.Errorf("a frame whose batch does not end: %+v, %v", k, ctx.Err())
+		}
+		last.Unbind()
+		synctest.Wait()
+		if n := len(b.tracer.unbuilt.frames); n > 0 {
+			t.Errorf("%d traces are not built", n)
+		}
+	})
 }
 
 // A rule keeps no more than its limit a second, and what is over it is counted.
