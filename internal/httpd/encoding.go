@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"strings"
@@ -53,9 +54,10 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 		}
 		r, done, err = z, func() { gzips.Put(z) }, z.Reset(body)
 	case codingDeflate:
+		from := bufio.NewReader(body) // of which zlib reads up to its end
 		var z io.ReadCloser
-		z, err = zlib.NewReader(body)
-		r, done = z, func() {}
+		z, err = zlib.NewReader(from)
+		r, done = &whole{z, from}, func() {}
 	case codingZstd:
 		zstdSlots <- struct{}{}
 		var z *zstd.Decoder
@@ -77,6 +79,22 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 }
 
 var gzips sync.Pool
+
+// whole is a reader of one stream, which is an error with more behind it: the rest of a body would be read as the next request.
+type whole struct {
+	io.Reader
+	from io.ByteReader
+}
+
+func (w *whole) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	if err == io.EOF {
+		if _, err = w.from.ReadByte(); err == nil {
+			err = errors.New("more follows its end")
+		}
+	}
+	return n, err
+}
 
 // decoding is a reader whose errors name the coding.
 type decoding struct {

@@ -3,10 +3,15 @@ package httpd_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"strings"
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/internal/httpd"
@@ -66,5 +71,53 @@ func TestUnfinishedZstd(t *testing.T) {
 	}
 	for _, p := range open {
 		p.Close()
+	}
+}
+
+// TestNothingFollowsACoding: what follows the end of a coding within a body is not read as the next request, but an error; and a
+// request that follows the body is read, however the body was sent.
+func TestNothingFollowsACoding(t *testing.T) {
+	s := serve(t, httpd.Config{}, echo)
+	const next = "GET /hello HTTP/1.1\r\n" + host + "\r\n"
+	for coding, open := range map[string]func(io.Writer) io.WriteCloser{
+		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+		"zstd": func(w io.Writer) io.WriteCloser {
+			z, err := zstd.NewWriter(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return z
+		},
+	} {
+		var z bytes.Buffer
+		w := open(&z)
+		_, _ = w.Write([]byte("ab"))
+		_ = w.Close()
+		head := "POST /echo HTTP/1.1\r\n" + host + "Content-Encoding: " + coding + "\r\n"
+		sized := func(body string) string { return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, len(body), body) }
+		chunked := func(body string) string {
+			return fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, len(body), body)
+		}
+		for form, frame := range map[string]func(string) string{"sized": sized, "chunked": chunked} {
+			p := s.dial(t)
+			p.send(frame(z.String()) + next)
+			for i, want := range []string{"ab", "hello"} {
+				if a := p.receive(); a.StatusCode != 200 || a.body != want {
+					t.Errorf("%s, %s, reply %d: %d %q %s", coding, form, i, a.StatusCode, a.body, a.Error)
+				}
+			}
+			for _, length := range []int{z.Len(), 8 << 10, 100 << 10} { // where the hidden request begins
+				p = s.dial(t)
+				p.send(frame(z.String() + strings.Repeat("x", length-z.Len()) + next))
+				if a := p.receive(); a.StatusCode != 400 {
+					t.Errorf("%s, %s, with a request after %d bytes: %d %q", coding, form, length, a.StatusCode, a.body)
+				}
+				_ = p.Conn.(*net.TCPConn).CloseWrite() // so that the server closes, too
+				if rest, _ := io.ReadAll(p.r); bytes.Contains(rest, []byte("hello")) {
+					t.Errorf("%s, %s: the request after %d bytes was answered", coding, form, length)
+				}
+			}
+		}
 	}
 }
