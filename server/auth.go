@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"google.golang.org/grpc/metadata"
 
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/auth"
+	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/secret"
 	"millrace/stream"
@@ -417,8 +419,8 @@ const (
 	loginTime = 20 * time.Second
 )
 
-// login returns who has a name and a password, or nil.
-func (s *Server) login(ctx context.Context, name, password string) (*ingest.Principal, error) {
+// login returns who has a name and a password, or nil. Its client's connection does not give way to others meanwhile.
+func (s *Server) login(c *fiber.Ctx, name, password string) (*ingest.Principal, error) {
 	select {
 	case s.auth.checking <- struct{}{}:
 		defer func() { <-s.auth.checking }()
@@ -426,7 +428,8 @@ func (s *Server) login(ctx context.Context, name, password string) (*ingest.Prin
 		s.auth.count(limited)
 		return nil, stream.Errorf(stream.Overloaded, "", "%d logins are being checked: try again later", maxLogins)
 	}
-	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	defer httpd.Busy(c.Context())()
+	ctx, cancel := context.WithTimeout(c.UserContext(), loginTime)
 	defer cancel()
 	if s.auth.users != nil {
 		p, err := s.auth.users.Authenticate(ctx, name, password, time.Now(), func(n int64) (func(), error) {

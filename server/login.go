@@ -99,7 +99,7 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	var p *ingest.Principal
 	if ok {
 		var err error
-		if p, err = s.login(c.UserContext(), name, password); err != nil {
+		if p, err = s.login(c, name, password); err != nil {
 			return err
 		}
 	}

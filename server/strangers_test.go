@@ -2,11 +2,15 @@ package server
 
 import (
 	"bufio"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,5 +144,41 @@ func TestTicketsAreCredentials(t *testing.T) {
 	status, _ := send("GET /v2/models/echo/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + ticket + "\r\n\r\n")
 	if n := k.limit.Silent(); status != 101 || n != 0 {
 		t.Errorf("status %d, %d silent connections", status, n)
+	}
+}
+
+// TestLoginsDoNotGiveWay: the connection of a client that waits for its login to be checked is not closed for another one, and is
+// afterwards, if the login was refused.
+func TestLoginsDoNotGiveWay(t *testing.T) {
+	dir := t.TempDir()
+	file, wait := filepath.Join(dir, "users.py"), filepath.Join(dir, "wait")
+	if err := syscall.Mkfifo(wait, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "def authenticate_user(username, password):\n    open(%q).read()\n", wait), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := startKeyed(t, func(c *Config) {
+		c.GRPC, c.Auth = Off, config.Auth{Module: file, Python: "/usr/bin/python3"}
+	})
+	conn := dialListener(t, k.Server, "http")
+	defer conn.Close()
+	status := make(chan int, 1)
+	go func() {
+		status <- askOn(conn, "/session_login", "\r\nAuthorization: Basic "+base64.StdEncoding.EncodeToString([]byte("eva:secret")))
+	}()
+	module, err := os.OpenFile(wait, os.O_WRONLY, 0) // when the module reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := k.limit.Silent(); n != 0 {
+		t.Errorf("%d connections give way while a login is checked", n)
+	}
+	module.Close()
+	if got := <-status; got != 401 {
+		t.Errorf("status %d", got)
+	}
+	if n := k.limit.Silent(); n != 1 {
+		t.Errorf("%d connections give way after a login that was refused", n)
 	}
 }

@@ -236,7 +236,7 @@ func (l *listener) admit(c net.Conn, from net.Addr) net.Conn {
 		return nil
 	}
 	defer m.mu.Unlock()
-	kept := &counted{of: c.(socket), listener: l, address: a, since: now}
+	kept := &counted{of: c.(socket), listener: l, address: a}
 	m.open++
 	l.stats.Open++
 	for ; a != nil; a = a.site {
@@ -244,7 +244,7 @@ func (l *listener) admit(c net.Conn, from net.Addr) net.Conn {
 			m.addresses[a.of] = a
 		}
 	}
-	kept.lists(func(of *list.List, in **list.Element) { *in = of.PushBack(kept) })
+	kept.list(now)
 	if c, ok := c.(*net.UnixConn); ok {
 		return &unixConn{c, kept}
 	}

@@ -312,6 +312,54 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+// A connection that is busy is not closed for another one, and afterwards as one that was heard; never if it has spoken meanwhile or has ended.
+func TestBusy(t *testing.T) {
+	limit := &Limit{PerAddress: 4}
+	l, err := limit.Listen("http", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := func() net.Conn {
+		dial(t, l.Addr().String())
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	silent := func(want int) {
+		t.Helper()
+		if n := limit.Silent(); n != want {
+			t.Errorf("%d connections give way, want %d", n, want)
+		}
+	}
+	first, spoken, ended := accepted(), accepted(), accepted()
+	defer first.Close()
+	defer spoken.Close()
+	var done []func()
+	for _, c := range []net.Conn{first, spoken, ended} {
+		done = append(done, Busy(c))
+	}
+	Heard(first)
+	silent(0)
+	Spoke(spoken)
+	ended.Close()
+	Busy(spoken)()
+	idle := accepted()
+	defer idle.Close()
+	for _, f := range done {
+		f()
+	}
+	silent(2)
+	limit.mu.Lock()
+	list := &first.(*conn).address.silent
+	if list.Len() != 2 || list.Front().Value != idle.(*conn).counted || list.Back().Value != first.(*conn).counted {
+		t.Error("the connection that was busy is not the last to give way")
+	}
+	limit.mu.Unlock()
+}
+
 // A client that has many /64 of IPv6 in one /48 has four times the connections of one address, and gives up its own silent ones first.
 func TestSites(t *testing.T) {
 	limit := &Limit{PerAddress: 2, Log: slog.New(slog.DiscardHandler)}

@@ -63,11 +63,31 @@ func Heard(c net.Conn) {
 	m := of.listener.limit
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if of.silent == nil { // it has ended, or has spoken meanwhile
+	if of.silent == nil { // it has ended, has spoken meanwhile, or is busy
 		return
 	}
 	of.since = time.Now()
 	of.lists(func(list *list.List, in **list.Element) { list.MoveToBack(*in) })
+}
+
+// Busy keeps a connection of this package from being closed for another one until done is called, while its client waits for
+// something that the server does for few at once.
+func Busy(c net.Conn) (done func()) {
+	of := countedOf(c)
+	if of == nil || of.spoke.Load() {
+		return func() {}
+	}
+	m := of.listener.limit
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of.unlist()
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !of.gone && !of.spoke.Load() {
+			of.list(time.Now())
+		}
+	}
 }
 
 // UseOf returns what a client has at once; nil for a connection that is not of this package.
@@ -112,6 +132,12 @@ func countedOf(c net.Conn) *counted {
 			return nil
 		}
 	}
+}
+
+// list adds the connection to the lists of silent ones, as the last to be closed for another one. It is called with mu.
+func (c *counted) list(now time.Time) {
+	c.since = now
+	c.lists(func(of *list.List, in **list.Element) { *in = of.PushBack(c) })
 }
 
 // unlist removes the connection from the lists of silent ones. It is called with mu.

@@ -114,6 +114,15 @@ func Accepted(c *fasthttp.RequestCtx) {
 	}
 }
 
+// Busy keeps the connection of a request without accepted credentials from being closed for another one until done is called, while
+// they are checked, for instance. It must only be called for few at once.
+func Busy(c *fasthttp.RequestCtx) (done func()) {
+	if conn := connOf(c.Conn()); conn != nil {
+		return accept.Busy(conn.Conn)
+	}
+	return func() {}
+}
+
 // joinWrites has a reply whose body is larger than fasthttp's buffer written with one
 // system call.
 func joinWrites(c *fasthttp.RequestCtx) {
