@@ -76,9 +76,8 @@ func (s *Stream) finishIfDone() {
 		return
 	}
 	s.states.drop()
-	if s.token == queued {
-		s.queue.AddWaiting(0) // makes a worker take the token out, which gives up the place
-	} else {
+	left := s.token == queued
+	if !left {
 		s.queue.Detach(s)
 	}
 	s.pushed = true
@@ -87,6 +86,9 @@ func (s *Stream) finishIfDone() {
 		s.opts.Account.Release(QuotaStreams)
 	}
 	close(s.finished)
+	if left { // last: the queue looks for the tokens of streams that have finished
+		s.queue.AddWaiting(0) // makes a worker take the token out, which gives up the place
+	}
 }
 
 // pushInTurn pushes the endings at the head of the order. In Latest, the result of a

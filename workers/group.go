@@ -344,7 +344,7 @@ func (g *Group) sweep() {
 			inboxes = append(inboxes, w.inbox)
 		}
 	}
-	const wait, waits = 100 * time.Microsecond, 20
+	const wait, waits = 100 * time.Microsecond, 200
 	for n := 0; !g.gather.TryLock(); n++ {
 		if n == waits {
 			return
@@ -352,8 +352,10 @@ func (g *Group) sweep() {
 		time.Sleep(wait)
 	}
 	defer g.gather.Unlock()
-	g.left.Store(0)
-	g.intake.Sweep(g, inboxes...)
+	if n := g.left.Load(); n > 0 { // else another caller has swept meanwhile
+		g.intake.Sweep(g, inboxes...)
+		g.left.Add(-n) // last: who sees 0 finds the places
+	}
 }
 
 func (g *Group) notReady() error {

@@ -3,6 +3,7 @@ package identity_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -63,6 +64,7 @@ func TestTextIsLeased(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes, lease %v, %+v", name, r.Outcome, len(r.Outputs[0].Data), r.Lease, mem.Stats())
 		}
 		r.Release()
+		until(t, func() bool { return mem.Stats().Leases == 0 }) // a request gives its memory back after its result
 	}
 	lease, rest := frame(), []*buf.Buf(nil)
 	for {
@@ -81,7 +83,14 @@ func TestTextIsLeased(t *testing.T) {
 	for _, b := range rest {
 		b.Release()
 	}
-	if n := mem.Stats().Leases; n != 0 {
-		t.Errorf("%d leases are left", n)
+	until(t, func() bool { return mem.Stats().Leases == 0 })
+}
+
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not come to be")
+		}
 	}
 }
