@@ -32,3 +32,17 @@ func TestDouble(t *testing.T) {
 	defer Double()()
 	check(own)
 }
+
+// Where the process may use fewer processors than the machine has, nothing is changed.
+func TestLimitedTime(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "")
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for n := 1; n < runtime.NumCPU(); n *= 2 {
+		runtime.GOMAXPROCS(n)
+		end := Double()
+		if got := runtime.GOMAXPROCS(0); got != n || Real() != n {
+			t.Errorf("%d processors, %d real ones, want %d", got, Real(), n)
+		}
+		end()
+	}
+}
