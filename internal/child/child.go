@@ -29,7 +29,7 @@ type Spec struct {
 	Path string
 	// Args are the arguments after the program's name.
 	Args []string
-	// Env is the whole environment, as "KEY=value"; nil inherits this process's.
+	// Env is the whole environment, as "KEY=value", of which the last of a name holds; nil inherits this process's.
 	Env []string
 	// Dir is the working folder; "" is this process's.
 	Dir string
@@ -55,13 +55,16 @@ type Spec struct {
 	Limits Limits
 	// Sandbox bounds what the child can reach; nil for what this process can.
 	Sandbox *Sandbox
+	// Temp gives the child a folder of its own for temporary files, in the variable TMPDIR, which is removed when it has ended.
+	Temp bool
 }
 
-// Limits are resource limits of a child, which it cannot raise. The zero Limits are those of this process.
+// Limits are resource limits of a child, which it cannot raise. The zero Limits are those of this process, but for core
+// dumps: no child makes them.
 type Limits struct {
 	AddressSpace uint64 // bytes; 0 = unchanged. What is mapped at the start counts.
-	Files        uint64 // descriptors; 0 = unchanged
-	NoWrites     bool   // to files, core dumps included; pipes are not files
+	Files        uint64 // descriptors, at most as many as this process may raise its own limit to; 0 = unchanged
+	NoWrites     bool   // to files; pipes are not files
 	Nice         int    // how much less important than this process it is to the scheduler, 0 to 19 (nice(2))
 }
 
@@ -78,6 +81,7 @@ type Process struct {
 	space  uint64 // Limits.AddressSpace
 	pid    int
 	proc   *os.Process
+	temp   string // folder; "" = none
 	stderr *tail
 	writer *stdinWriter // of Stdin; made by the first Write
 	done   chan struct{}
@@ -123,13 +127,18 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		spec.StderrBytes = DefaultStderrBytes
 	}
 
+	temp, err := spec.makeTemp()
+	if err != nil {
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
 	pipes, err := openPipes(spec)
 	if err != nil {
+		removeTemp(temp)
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 	attr := &os.ProcAttr{
 		Dir:   spec.Dir,
-		Env:   spec.Env,
+		Env:   (&exec.Cmd{Env: spec.Env}).Environ(), // without variables that a later one replaces: programs differ in which of two they take
 		Files: append([]*os.File{pipes.childIn, pipes.childOut, pipes.childErr}, spec.ExtraFiles...),
 		Sys:   sysProcAttr(),
 	}
@@ -139,7 +148,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	p := &Process{
 		Stdout: pipes.out, Stdin: pipes.in,
-		name: spec.Path, grace: spec.Grace, space: spec.Limits.AddressSpace,
+		name: spec.Path, grace: spec.Grace, space: spec.Limits.AddressSpace, temp: temp,
 		stderr: newTail(conn, spec.StderrBytes, spec.OnStderr),
 		done:   make(chan struct{}),
 	}
@@ -160,6 +169,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	pipes.closeChildEnds()
 	if err != nil {
 		pipes.closeParentEnds()
+		removeTemp(temp)
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 	return p, nil
@@ -174,7 +184,9 @@ func (p *Process) start(path string, spec Spec, attr *os.ProcAttr) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Limits.set(proc.Pid); err != nil {
+	limited := make(chan error)
+	go func() { limited <- spec.Limits.set(proc.Pid) }() // on another thread: a confined one may not
+	if err := <-limited; err != nil {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
 		return err
@@ -195,9 +207,15 @@ func (p *Process) supervise(stderr *os.File) {
 	state, err := p.reap()
 
 	p.stopWatching()
+	removed := make(chan struct{})
+	go func() { // on another thread: this one is confined like the child
+		defer close(removed)
+		removeTemp(p.temp)
+	}()
 	// The deadline loses no output of the child itself, which is already in the pipe.
 	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
 	<-read
+	<-removed
 	_ = stderr.Close()
 
 	p.err = exitError(p.name, state, err, p.stopped.Load(), p.stderr)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,65 @@ func waitGone(t *testing.T, pid int) {
 		default:
 			return
 		}
+	}
+}
+
+// limit sets the limit of files of another process to what it is.
+func limit(pid int) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
+		return err
+	}
+	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &now, nil)
+}
+
+// A confined child can have no capabilities, whoever its user is, and still change its own limits.
+func TestNoCapabilities(t *testing.T) {
+	needSandbox(t)
+	for _, none := range []bool{true, false} {
+		p, err := child.Start(t.Context(), child.Spec{
+			Path: "sh", Args: []string{"-c", "ulimit -n 50; cat /proc/self/status"}, Sandbox: &child.Sandbox{Read: append([]string{"/proc"}, system...), NoCapabilities: none},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := io.ReadAll(p.Stdout)
+		if err != nil || p.Wait() != nil {
+			t.Fatal(err, p.Wait())
+		}
+		_ = p.Stop(0)
+		_, after, _ := strings.Cut(string(out), "CapEff:")
+		has := strings.Trim(strings.Fields(after)[0], "0") != ""
+		if want := !none && os.Geteuid() == 0; has != want {
+			t.Errorf("no capabilities %v: it has some: %v", none, has)
+		}
+	}
+}
+
+// No child makes a core dump, and this process keeps its own limit.
+func TestNoCoreDumps(t *testing.T) {
+	var before, after unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
+		t.Fatal(err)
+	}
+	raised := unix.Rlimit{Cur: before.Max, Max: before.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &raised); err != nil || before.Max <= 1 {
+		t.Skipf("core dumps are off here: %+v, %v", before, err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &before) }()
+	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "read x; cat /proc/self/limits"}, Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	_, _ = io.WriteString(p.Stdin, "go\n")
+	out, err := io.ReadAll(p.Stdout)
+	_, line, _ := strings.Cut(string(out), "Max core file size")
+	if f := strings.Fields(line); err != nil || len(f) < 2 || f[0] != "1" || f[1] != "1" {
+		t.Errorf("%.60q, %v", line, err)
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &after); err != nil || after != raised {
+		t.Errorf("%+v, %v", after, err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func limit(int) error { return nil }
+
 // waitGone waits until the process pid has ended.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()

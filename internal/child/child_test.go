@@ -421,6 +421,18 @@ func diesWithItsParent(t *testing.T, role string) {
 	waitGone(t, pid)
 }
 
+// Of two variables of a name, the child has the later one only: Python takes the first, a shell the last.
+func TestLaterVariableHolds(t *testing.T) {
+	p, err := child.Start(t.Context(), child.Spec{Path: "env", Env: []string{"A=1", "B=1", "A=2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	if out, err := io.ReadAll(p.Stdout); err != nil || string(out) != "B=1\nA=2\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 func TestManyChildrenLeakNothing(t *testing.T) {
 	warm := sh(t, t.Context(), `exit 0`)
 	_ = warm.Stop(0)

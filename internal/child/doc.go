@@ -1,7 +1,7 @@
 // Package child supervises child processes: it starts them so that they cannot outlive this process,
 // stops them completely, and returns how they ended.
 //
-// It owns the process group, the death signal, the limits, the sandbox, the pipes, the tail of standard error and the reaping.
+// It owns the process group, the death signal, the limits, the sandbox, the temporary files, the pipes, the tail of standard error and the reaping.
 // It must not know what the child is for: not video, not Python, not models. It works on plain types and
 // imports nothing of Millrace.
 //
@@ -10,6 +10,7 @@
 //     A grandchild that has left the group (setsid) is not.
 //   - If this process ends, even by SIGKILL, the kernel kills the child (Linux only), but not grandchildren.
 //   - It is always reaped, also if Wait is not called.
+//   - It makes no core dump (Linux only).
 //   - It cannot get rights that this process has not (no_new_privs, Linux only), and with a Sandbox reaches only what
 //     that allows.
 //   - After Stop has returned, no goroutine and no descriptor of it is left.

@@ -22,13 +22,16 @@ func (l Limits) set(pid int) error {
 		err = set(unix.RLIMIT_AS, "address space", l.AddressSpace)
 	}
 	if err == nil && l.Files > 0 {
-		err = set(unix.RLIMIT_NOFILE, "descriptors", l.Files)
+		var own unix.Rlimit
+		if err = unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &own); err == nil {
+			err = set(unix.RLIMIT_NOFILE, "descriptors", min(l.Files, own.Max))
+		}
 	}
 	if err == nil && l.NoWrites {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
 	}
-	if err == nil && l.NoWrites {
-		err = set(unix.RLIMIT_CORE, "core dumps", 0)
+	if err == nil { // a core dump has secrets in it. With 0, the kernel would still give one to a program of core_pattern.
+		err = set(unix.RLIMIT_CORE, "core dumps", 1)
 	}
 	if err == nil && l.Nice > 0 {
 		err = setNice(pid, l.Nice)

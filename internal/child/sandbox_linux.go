@@ -34,8 +34,13 @@ func SandboxError() error {
 	return nil
 }
 
-// firstRights are those that version 1 of Landlock knows.
-const firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
+const (
+	// firstRights are those that version 1 of Landlock knows.
+	firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
+	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	// fileRights are those that can be given to what is no folder.
+	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
 
 // confine makes the calling thread, which must be one of onOwnThread, and the children that it starts, unable to get
 // rights that this process has not, as by programs with the set-user-ID bit; and confines them to s, if there is one.
@@ -52,11 +57,16 @@ func (s *Sandbox) confine(program string) error {
 	if err := s.landlock(program); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if s.Network {
-		return nil
+	if s.NoCapabilities { // after Landlock, which opens the paths
+		if err := dropCapabilities(); err != nil {
+			return fmt.Errorf("capabilities: %w", err)
+		}
 	}
 	filter := noSockets
-	if len(s.Connect) > 0 {
+	switch {
+	case s.Network:
+		filter = anySockets
+	case len(s.Connect) > 0:
 		filter = tcpOnly
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -65,6 +75,15 @@ func (s *Sandbox) confine(program string) error {
 	}
 	runtime.KeepAlive(filter)
 	return nil
+}
+
+// dropCapabilities takes all capabilities from the calling thread. An exec gives none back, also to root, because of no_new_privs.
+func dropCapabilities() error {
+	header, has, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}, [2]unix.CapUserData{}
+	if err := unix.Capget(&header, &has[0]); err != nil || has == none { // filters of systemd refuse what follows
+		return err
+	}
+	return unix.Capset(&header, &none[0])
 }
 
 // landlock confines the files, and where the kernel can, connections, and signals to other processes.
@@ -95,9 +114,19 @@ func (s *Sandbox) landlock(program string) error {
 	if err := allow(rules, os.DevNull, unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 		return fmt.Errorf("%s: %w", os.DevNull, err)
 	}
-	for _, path := range append([]string{program}, s.Read...) {
-		if err := allow(rules, path, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+	for _, of := range []struct {
+		paths  []string
+		rights uint64
+	}{
+		{[]string{program}, readRights},
+		{s.Read, readRights},
+		{s.List, unix.LANDLOCK_ACCESS_FS_READ_DIR},
+		{s.Write, attr.Handled_access_fs &^ (unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK)},
+	} {
+		for _, path := range of.paths {
+			if err := allow(rules, path, of.rights); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
 		}
 	}
 	if attr.Handled_access_net != 0 {
@@ -116,7 +145,7 @@ func (s *Sandbox) landlock(program string) error {
 
 const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 
-// allow gives rights to a file, or to a folder and all in it; to nothing where there is none.
+// allow gives rights to a file, which takes those of files, or to a folder and all in it; to nothing where there is none.
 func allow(rules int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	switch {
@@ -131,7 +160,7 @@ func allow(rules int, path string, rights uint64) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		rights &^= unix.LANDLOCK_ACCESS_FS_READ_DIR
+		rights &= fileRights
 	}
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 	return addRule(rules, unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&rule))
@@ -144,12 +173,20 @@ func addRule(rules, kind int, rule unsafe.Pointer) error {
 	return nil
 }
 
-// The filters of system calls of a Sandbox without Network. Landlock knows TCP only, and not all ways to connect.
-var noSockets, tcpOnly = socketFilter(false), socketFilter(true)
+// sockets are those that a filter of system calls allows. Landlock knows TCP only, and not all ways to connect.
+type sockets int
 
-// socketFilter returns a filter that refuses sockets, or those of other kinds than TCP over IPv4 that connects.
-// It also refuses io_uring, which makes sockets, too.
-func socketFilter(tcp bool) []unix.SockFilter {
+const (
+	none    sockets = iota
+	tcp             // over IPv4, that connect
+	network         // all
+)
+
+var noSockets, tcpOnly, anySockets = callFilter(none), callFilter(tcp), callFilter(network)
+
+// callFilter returns a filter that refuses other sockets, and io_uring, which makes sockets, too. It also refuses to change the
+// limits of other processes of the same user, by which the kernel ends them: Landlock does not.
+func callFilter(may sockets) []unix.SockFilter {
 	const (
 		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		and      = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
@@ -171,10 +208,14 @@ func socketFilter(tcp bool) []unix.SockFilter {
 	call := func(nr uint32, then ...unix.SockFilter) { // then returns
 		f = append(append(f, unix.SockFilter{Code: equal, Jf: uint8(len(then)), K: nr}), then...)
 	}
+	call(unix.SYS_PRLIMIT64, unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: 0}, refuse, allow)
+	if may == network {
+		return append(f, allow)
+	}
 	call(unix.SYS_IO_URING_SETUP, refuse)
 	call(unix.SYS_BIND, refuse)
 	call(unix.SYS_LISTEN, refuse)
-	if !tcp {
+	if may == none {
 		call(unix.SYS_SOCKET, refuse)
 		return append(f, allow)
 	}

@@ -54,6 +54,12 @@ func reach() {
 			if l, err = net.Listen("tcp", arg); err == nil {
 				_ = l.Close()
 			}
+		case "rename":
+			from, to, _ := strings.Cut(arg, " ")
+			err = os.Rename(from, to)
+		case "limit":
+			pid, _ := strconv.Atoi(arg)
+			err = limit(pid)
 		case "signal":
 			pid, _ := strconv.Atoi(arg)
 			err = syscall.Kill(pid, syscall.SIGCONT)
@@ -158,7 +164,7 @@ func TestSandbox(t *testing.T) {
 		"read " + hidden, "read " + link, "list " + other, "read /etc/passwd", "read /proc/self/environ", fmt.Sprintf("read /proc/%d/environ", os.Getpid()),
 		"write " + file, "truncate " + file, "remove " + file, "write " + filepath.Join(given, "new"), "write " + filepath.Join(other, "new"), "mkdir " + filepath.Join(given, "folder"),
 	}
-	network := []string{"tcp " + tcp, "tcp " + second, "tcp " + tcp6, "udp " + tcp, "unix " + local, "unix " + abstract, "listen 127.0.0.1:0", fmt.Sprintf("signal %d", os.Getpid())}
+	network := []string{"tcp " + tcp, "tcp " + second, "tcp " + tcp6, "udp " + tcp, "unix " + local, "unix " + abstract, "listen 127.0.0.1:0", fmt.Sprintf("signal %d", os.Getpid()), fmt.Sprintf("limit %d", os.Getpid())}
 	all := slices.Concat(files, network)
 
 	if got := try(t, &child.Sandbox{Read: []string{given, "/no/such/folder"}}, all...); !slices.Equal(got, files[:3]) {
@@ -177,7 +183,7 @@ func TestSandbox(t *testing.T) {
 	want = network[:5]
 	want = append(slices.Clone(want), "listen 127.0.0.1:0")
 	if child.LandlockABI() < 6 {
-		want = network
+		want = network[:7]
 	}
 	if got := try(t, &child.Sandbox{Network: true}, network...); !slices.Equal(got, want) {
 		t.Errorf("with the network it reaches %q", got)
@@ -189,6 +195,59 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("another child reaches %q", got)
 	}
 	diesWithItsParent(t, "confining parent")
+}
+
+// A confined child changes what Write allows and nothing else, and has its own temporary folder as long as it runs.
+func TestSandboxWrite(t *testing.T) {
+	needSandbox(t)
+	given, sub, names, other := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{given, sub, names, other} {
+		if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := filepath.Join(other, "file")
+	allowed := []string{
+		"read " + given + "/file", "truncate " + given + "/file", "mkdir " + given + "/a", "write " + given + "/a/new", "rename " + given + "/a/new " + given + "/moved", "remove " + given + "/moved", "list " + given,
+		"write " + one, "list " + names,
+	}
+	refused := []string{
+		"write " + other + "/new", "remove " + one, "list " + other, "rename " + given + "/file " + sub + "/stolen", "rename " + sub + "/file " + given + "/stolen", "write " + sub + "/new", "write " + sub + "/file",
+		"read " + names + "/file", "write " + names + "/new", "write " + os.TempDir() + "/millrace-test-new", "signal 1",
+	}
+	s := &child.Sandbox{Read: []string{sub}, List: []string{names}, Write: []string{given, one, "/no/such/folder"}}
+	if child.LandlockABI() < 6 {
+		refused = refused[:len(refused)-1]
+	}
+	if got := try(t, s, slices.Concat(allowed, refused)...); !slices.Equal(got, allowed) {
+		t.Errorf("it reaches %q", got)
+	}
+
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, s := range []*child.Sandbox{nil, {Read: system}} {
+		p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", `echo text >$TMPDIR/file && mkdir $TMPDIR/folder && echo $TMPDIR`}, Sandbox: s, Temp: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := io.ReadAll(p.Stdout)
+		dir := strings.TrimSpace(string(out))
+		if err != nil || filepath.Dir(dir) != os.TempDir() || p.Wait() != nil {
+			t.Errorf("%q, %v, %v", out, err, p.Wait())
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+		_ = p.Stop(0)
+		if s != nil && len(s.Write) > 0 {
+			t.Errorf("the caller's sandbox has %q", s.Write)
+		}
+	}
+	if _, err := child.Start(t.Context(), child.Spec{Path: "/etc/hostname", Temp: true}); err == nil {
+		t.Error("a file that is no program was started")
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "millrace-child-*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
 }
 
 // No child can get rights that this process has not, and this process keeps its own.
