@@ -4,35 +4,16 @@ import (
 	"context"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"millrace/internal/child"
+	"millrace/internal/confine"
 )
-
-// systemFiles are what programs and their libraries read on this machine: folders of the system's packages, which have no
-// secrets, certificates, and devices.
-var systemFiles = []string{
-	"/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.preload",
-	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/etc/gnutls",
-	"/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu",
-}
-
-// resolverFiles are for programs that look names up.
-var resolverFiles = []string{
-	"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
-	"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
-}
 
 // newSandbox is that of a program of FFmpeg that reads only from its descriptors.
 func newSandbox(program string) *child.Sandbox {
-	s := &child.Sandbox{Read: slices.Clone(systemFiles)}
-	for _, name := range []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR"} { // as environment passes them on
-		s.Read = append(s.Read, strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ':' || r == ' ' })...)
-	}
+	s := &child.Sandbox{Read: confine.SystemFiles()}
 	if path, err := exec.LookPath(program); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			s.Read = append(s.Read, filepath.Join(filepath.Dir(filepath.Dir(path)), "lib")) // of a build in a folder of its own
@@ -57,7 +38,7 @@ func (r *route) sandbox(program string) *child.Sandbox {
 		s.Connect = []uint16{netip.MustParseAddrPort(r.listener.addr).Port()}
 	case isNetwork(r.scheme):
 		s.Network = true
-		s.Read = append(s.Read, resolverFiles...)
+		s.Read = append(s.Read, confine.ResolverFiles()...)
 	}
 	return s
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"millrace/internal/child"
+	"millrace/internal/confine"
 	"millrace/internal/video/videotest"
 )
 
@@ -36,8 +37,8 @@ func TestSandboxes(t *testing.T) {
 		{url: "https://camera.example/x", allow: true, port: true},
 		{url: "rtsp://camera.example/x", allow: true, port: true},
 		{url: "rtsps://camera.example/x", allow: true, port: true},
-		{url: "rtsp://camera.example/x", network: true, reads: resolverFiles},
-		{url: "rtmp://camera.example/x", network: true, reads: resolverFiles},
+		{url: "rtsp://camera.example/x", network: true, reads: confine.ResolverFiles()},
+		{url: "rtmp://camera.example/x", network: true, reads: confine.ResolverFiles()},
 	} {
 		scheme, target, err := parseSource(c.url)
 		if err != nil {

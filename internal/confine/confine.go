@@ -1,0 +1,187 @@
+// Package confine says what programs may reach that the server starts: ffmpeg, and those with the code of models or of exec:
+// sources. It owns the lists of files of the system that programs need, and what the setting confine allows beside these.
+//
+// It must not know how a child is confined, which package child does, nor what a program is for.
+package confine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// Programs are the bounds of programs with the code of models or of exec: sources. nil are none. It may be used concurrently.
+type Programs struct {
+	Network bool     // all of it
+	Read    []string // files and folders with all in them
+	Write   []string // the same, and devices
+	Files   uint64   // open at once
+	// Private are files and folders of the server that no program reads, wherever they are.
+	Private []string
+}
+
+// Apply confines the program that spec starts to the system's files and to own: files of the program, and folders with all in them.
+func (p *Programs) Apply(spec *child.Spec, own ...string) {
+	if p == nil {
+		return
+	}
+	read := slices.Concat(SystemFiles(), programFiles(), installation(spec.Path), own, p.Read)
+	if p.Network {
+		read = append(read, ResolverFiles()...)
+	}
+	s := &child.Sandbox{Network: p.Network, NoCapabilities: true, Write: append(devices(), p.Write...)}
+	s.Read, s.List = without(read, p.Private)
+	spec.Sandbox, spec.Temp, spec.Limits.Files = s, true, p.Files
+}
+
+// Validate returns an error if a program could change what is private.
+func (p *Programs) Validate() error {
+	for _, dir := range p.Write {
+		for _, file := range p.Private {
+			if inside(real(file), real(dir)) || inside(real(dir), real(file)) {
+				return fmt.Errorf("programs could change %s of the server by %s: name another folder", file, dir)
+			}
+		}
+	}
+	return nil
+}
+
+// Check returns an error when a program cannot be confined here, or does not start then: Python, or a shell where there is none.
+func (p *Programs) Check(ctx context.Context) error {
+	if err := child.SandboxError(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	spec := child.Spec{Path: "python3", Args: []string{"-c", "import json, tempfile; tempfile.TemporaryFile()"}}
+	if _, err := exec.LookPath(spec.Path); err != nil {
+		spec.Path, spec.Args = "sh", []string{"-c", ": >$TMPDIR/file"}
+	}
+	p.Apply(&spec)
+	c, err := child.Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Stop(0) }()
+	_, _ = io.Copy(io.Discard, c.Stdout)
+	return c.Wait()
+}
+
+// Lacks returns what of the bounds this kernel does not know; "" = nothing.
+func Lacks() string {
+	if child.LandlockABI() < 6 {
+		return "programs can send signals to other processes of the server's user: that needs Linux 6.12"
+	}
+	return ""
+}
+
+// Folder returns the folder of a program, for own of Apply: path, or that in which the file path is. It is "" for the user's home folder
+// and those above it, which have much that is no program's.
+func Folder(path string) string {
+	dir := real(path)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		dir = real(filepath.Dir(path)) // where path is a link, the one that has it
+	}
+	if home, err := os.UserHomeDir(); dir == "/" || err == nil && inside(real(home), dir) {
+		return ""
+	}
+	return dir
+}
+
+// installation returns what belongs to a program that is installed, as an interpreter is: in a folder bin, with libraries beside it.
+// A link, as the interpreter of a virtual environment is one, belongs to both places.
+func installation(program string) (files []string) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil // and the program does not start
+	}
+	path, _ = filepath.Abs(path)
+	names := []string{"bin", "lib", "lib64", "libexec", "share", "ssl", "include", "pyvenv.cfg"}
+	for _, path := range slices.Compact([]string{path, real(path)}) {
+		bin := filepath.Dir(path)
+		prefix := filepath.Dir(bin)
+		switch filepath.Base(bin) {
+		case "bin":
+		case "shims": // scripts of pyenv, which start the interpreter of a version
+			names = append(names, "shims", "versions", "version", "plugins", "pyenv.d")
+		default:
+			continue
+		}
+		for _, name := range names {
+			if prefix != "/" {
+				files = append(files, filepath.Join(prefix, name))
+			}
+		}
+	}
+	return files
+}
+
+// Arguments returns the files that a command line names, such as a script, for own of Apply.
+func Arguments(spec *child.Spec) (files []string) {
+	for _, arg := range spec.Args {
+		if !filepath.IsAbs(arg) {
+			arg = filepath.Join(spec.Dir, arg)
+		}
+		if st, err := os.Stat(arg); err == nil && st.Mode().IsRegular() {
+			files = append(files, arg)
+		}
+	}
+	return files
+}
+
+// without returns paths without what is private. Of a folder that has something private, list has the folder, and read what
+// else is in it now.
+func without(paths, private []string) (read, list []string) {
+	hidden := make([]string, 0, len(private))
+	for _, path := range private {
+		hidden = append(hidden, real(path))
+	}
+	var add func(path string)
+	add = func(path string) {
+		path = real(path)
+		switch {
+		case slices.ContainsFunc(hidden, func(h string) bool { return inside(path, h) }):
+		case slices.ContainsFunc(hidden, func(h string) bool { return inside(h, path) }):
+			list = append(list, path)
+			entries, _ := os.ReadDir(path)
+			for _, e := range entries {
+				if e.Type()&os.ModeSymlink == 0 { // where it leads is in the folder too, or not allowed
+					add(filepath.Join(path, e.Name()))
+				}
+			}
+		default:
+			read = append(read, path)
+		}
+	}
+	for _, path := range paths {
+		if path != "" {
+			add(path)
+		}
+	}
+	return read, list
+}
+
+// inside reports whether a path is dir, or in it.
+func inside(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// real returns the absolute path without links. The last part need not exist.
+func real(path string) string {
+	path, _ = filepath.Abs(path)
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
