@@ -40,6 +40,7 @@ type Config struct {
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
 	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" help:"confine ffmpeg to the files and connections that it needs: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
+	Confine     Confine       `yaml:"confine"`
 
 	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"clients on the same machine may have tensors in shared memory (POSIX, /dev/shm)"`
 
@@ -56,6 +57,7 @@ type Config struct {
 	// have a method Validate() error.
 	Parts []any
 
+	File    string // from which it was read, "" = none
 	Version string // of the program; not in the file
 	Clip    []byte // an MP4 that the console can stream, nil = none; not in the file
 }
@@ -285,7 +287,16 @@ func (r Repository) validate() error {
 	return nil
 }
 
-// Values of Sandbox.
+// Confine bounds programs that run the code of models, and those of exec sources.
+type Confine struct {
+	Programs string   `yaml:"programs" default:"off" words:"off auto require" help:"confine programs, which are models of the kinds process and python, and those of exec sources, to reading the system's files and their own folder, to writing their own temporary folder, and to no network; no model and no request changes that: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
+	Read     []string `yaml:"read" path:"file" example:"/srv/weights" help:"further files, and folders with all in them, that confined programs may read"`
+	Write    []string `yaml:"write" path:"file" example:"/srv/results" help:"files, devices, and folders with all in them, that confined programs may read and write"`
+	Network  bool     `yaml:"network" help:"confined programs may use the network, and sockets of this machine"`
+	Files    int      `yaml:"files" default:"4096" min:"64" max:"1048576" help:"most files, sockets and pipes that a confined program may have open, if the limit of the server is not lower (ulimit -Hn)"`
+}
+
+// Values of Sandbox and Confine.Programs.
 const (
 	SandboxOff     = "off"
 	SandboxRequire = "require"

@@ -38,7 +38,9 @@ func Load(path string) (Config, error) {
 	if len(text) > maxFile {
 		return Config{}, fmt.Errorf("%s is larger than 1MiB", path)
 	}
-	return parse(text, path, filepath.Dir(path))
+	c, err := parse(text, path, filepath.Dir(path))
+	c.File = path
+	return c, err
 }
 
 // Parse reads a configuration as Load does. name is the file's name in errors; relative
@@ -291,8 +293,10 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	if !ok {
 		return
 	}
-	if f, ok := s.table.Find(name); ok && f.File && len(values) == 1 {
-		values[0] = inDir(r.dir, values[0])
+	if f, ok := s.table.Find(name); ok && f.File {
+		for i, v := range values {
+			values[i] = inDir(r.dir, v)
+		}
 	}
 	if err := s.set(name, values); err != nil {
 		r.add(within(at, err))

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,5 +93,21 @@ func TestLoadRebasesPaths(t *testing.T) {
 	}
 	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "streams_file: is a list") {
 		t.Errorf("two paths: %v", err)
+	}
+}
+
+// Paths of a list are relative to the file, as others are; and the configuration knows its file.
+func TestListsOfPaths(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "millrace.yaml")
+	if err := os.WriteFile(file, []byte("confine: {read: [weights, /srv/weights], write: results}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if want := []string{filepath.Join(dir, "weights"), "/srv/weights"}; err != nil || !slices.Equal(c.Confine.Read, want) || c.File != file {
+		t.Errorf("%q, %q, %v", c.Confine.Read, c.File, err)
+	}
+	if want := []string{filepath.Join(dir, "results")}; !slices.Equal(c.Confine.Write, want) {
+		t.Errorf("%q", c.Confine.Write)
 	}
 }

@@ -135,7 +135,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}
 	s.streams = streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
-		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Programs: s.confined, Log: s.log,
 	})
 	return s.streams, nil
 }

@@ -3,11 +3,58 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
 
 	"millrace/config"
 	"millrace/internal/child"
+	"millrace/internal/confine"
+	"millrace/internal/secret"
 	"millrace/stream"
+	"millrace/workers"
 )
+
+// ConfinePrograms sets Programs of o by the settings confine, and logs what this machine lacks for them.
+func ConfinePrograms(cfg *Config, o *workers.ManagerOptions) (err error) {
+	o.Programs, err = confinement(cfg, child.SandboxError(), o.Log)
+	return err
+}
+
+// confinement returns what bounds programs that run the code of models, and those of exec sources, by the settings confine and by
+// what the machine lacks for it; nil = nothing. It logs a lack.
+func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs, error) {
+	switch set := cfg.Confine.Programs; {
+	case set == config.SandboxOff || set == "":
+		return nil, nil
+	case lacks != nil && set == config.SandboxRequire:
+		return nil, stream.Errorf(stream.Unavailable, "confine.programs", "is require, and programs cannot be confined here: %w", lacks)
+	case lacks != nil:
+		log.Warn("programs, which run the code of models, are not confined to what they need", "setting", "confine.programs", "error", lacks)
+		return nil, nil
+	}
+	p := &confine.Programs{Network: cfg.Confine.Network, Read: cfg.Confine.Read, Write: cfg.Confine.Write, Files: uint64(cfg.Confine.Files), Private: privateFiles(cfg)}
+	if err := p.Validate(); err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "confine.write", "%w", err)
+	}
+	if lack := confine.Lacks(); lack != "" {
+		log.Warn(lack, "setting", "confine.programs")
+	}
+	return p, nil
+}
+
+// privateFiles returns the files and folders that have keys, passwords and other secrets of the server, or its state.
+func privateFiles(cfg *Config) []string {
+	files := []string{
+		cfg.File, secret.File(cfg.APIKey), cfg.Auth.Keys, cfg.Auth.Users, cfg.Auth.Module, cfg.TLS.Key, cfg.Audit, cfg.StreamsFile,
+	}
+	if own, err := SelfSignedFile(); err == nil {
+		files = append(files, filepath.Dir(own))
+	}
+	if dir, err := acmeCache(cfg.TLS.ACME); err == nil {
+		files = append(files, dir)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}
 
 // sandbox reports whether the programs of FFmpeg are confined, by the setting and by what the machine lacks for it. It
 // logs a lack.
@@ -24,9 +71,9 @@ func sandbox(setting string, lacks error, log *slog.Logger) (bool, error) {
 	return true, nil
 }
 
-// sandboxText says in the log whether the programs of FFmpeg are confined.
-func (s *Server) sandboxText() string {
-	if !s.sandbox {
+// sandboxText says in the log whether programs are confined.
+func sandboxText(confined bool) string {
+	if !confined {
 		return "none"
 	}
 	return fmt.Sprintf("landlock %d", child.LandlockABI())

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"millrace/config"
 	"millrace/stream"
 )
 
@@ -35,6 +37,47 @@ func TestSandboxSetting(t *testing.T) {
 			t.Errorf("%s, %v: %v", c.setting, c.lacks, err)
 		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "sandbox: ") || stream.CodeOf(err) != stream.Unavailable) {
 			t.Errorf("%v", err)
+		}
+	}
+}
+
+// The same for programs, which are not confined unless the setting says so, and which cannot be let write to secrets of the server.
+func TestConfineSetting(t *testing.T) {
+	lacks := errors.New("the kernel has no Landlock")
+	for _, c := range []struct {
+		setting string
+		lacks   error
+		want    bool
+		says    string
+	}{
+		{"", nil, false, ""},
+		{"off", lacks, false, ""},
+		{"auto", nil, true, ""},
+		{"require", nil, true, ""},
+		{"auto", lacks, false, "are not confined"},
+		{"require", lacks, false, ""},
+	} {
+		var out bytes.Buffer
+		cfg := Config{Confine: config.Confine{Programs: c.setting, Network: true}}
+		got, err := confinement(&cfg, c.lacks, slog.New(slog.NewTextHandler(&out, nil)))
+		if (got != nil) != c.want || got != nil && !got.Network || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%s, %v: %+v, %q", c.setting, c.lacks, got, &out)
+		}
+		if refused := c.setting == "require" && c.lacks != nil; (err != nil) != refused {
+			t.Errorf("%s, %v: %v", c.setting, c.lacks, err)
+		} else if refused && (!errors.Is(err, lacks) || !strings.HasPrefix(err.Error(), "confine.programs: ") || stream.CodeOf(err) != stream.Unavailable) {
+			t.Errorf("%v", err)
+		}
+	}
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for i, cfg := range []Config{
+		{File: file("x")}, {APIKey: "file:" + file("x")}, {Auth: config.Auth{Keys: file("x")}}, {Auth: config.Auth{Users: file("x")}}, {Auth: config.Auth{Module: file("x")}},
+		{TLS: config.TLS{Key: file("x")}}, {TLS: config.TLS{ACME: config.ACME{Cache: file("x")}}}, {Audit: file("x")}, {StreamsFile: file("x")},
+	} {
+		cfg.Confine = config.Confine{Programs: "auto", Write: []string{dir}}
+		if _, err := confinement(&cfg, nil, slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "confine.write: ") || !strings.Contains(err.Error(), file("x")) {
+			t.Errorf("%d: %v", i, err)
 		}
 	}
 }

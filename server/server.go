@@ -21,6 +21,7 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/child"
+	"millrace/internal/confine"
 	"millrace/internal/httpd"
 	"millrace/internal/processors"
 	"millrace/internal/role"
@@ -87,8 +88,9 @@ type Server struct {
 	watching     sync.Mutex
 	watched      map[string]*watched // the programs whose files are watched; nil = none; guarded by watching
 
-	hardware *video.Hardware // decodes videos; nil = software
-	sandbox  bool            // ffmpeg is confined
+	hardware *video.Hardware   // decodes videos; nil = software
+	sandbox  bool              // ffmpeg is confined
+	confined *confine.Programs // workers that are child processes, and programs of exec sources; nil = they are not confined
 
 	reloading sync.Mutex
 	last      *Config // of the last Reload; nil = there was none
@@ -141,7 +143,10 @@ func New(cfg Config) (*Server, error) {
 		s.log.Warn("fewer connections than limits.max_connections can be open: raise the limit of open files (ulimit -n), or lower the setting",
 			"limits.max_connections", cfg.Limits.MaxConnections, "possible", connections, "open files", files)
 	}
-	if s.sandbox, err = sandbox(cfg.Sandbox, child.SandboxError(), s.log); err != nil {
+	if s.sandbox, err = sandbox(cfg.Sandbox, child.SandboxError(), s.log); err == nil {
+		s.confined, err = confinement(&cfg, child.SandboxError(), s.log)
+	}
+	if err != nil {
 		s.observe.close()
 		return nil, err
 	}
@@ -153,7 +158,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository,
+		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined,
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
@@ -289,7 +294,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // logReady logs what the server serves, and where.
 func (s *Server) logReady() {
-	args := []any{"version", s.version, "took", time.Since(s.created), "sandbox", s.sandboxText()}
+	args := []any{"version", s.version, "took", time.Since(s.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
 	for _, l := range s.listeners {
 		args = append(args, l.Name, l.Addr)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"millrace/batching"
 	"millrace/internal/codec"
+	"millrace/internal/confine"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -20,8 +21,9 @@ type common struct {
 	digest      string // of the model's files
 	log         *slog.Logger
 	pixels      codec.Limits
-	decoding    *buf.Pool     // of which decoding pictures takes memory
-	decoders    chan struct{} // has a place for each heavy frame that is decoded at once, of all groups
+	programs    *confine.Programs // Env.Programs
+	decoding    *buf.Pool         // of which decoding pictures takes memory
+	decoders    chan struct{}     // has a place for each heavy frame that is decoded at once, of all groups
 	hooks       Hooks
 	model       *stream.Model // as clients see it; nil until the first instance has started
 	computed    *stream.Model // what the worker computes, before the stages after it
@@ -125,7 +127,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 		Name: w.cfg.Name, Instance: w.index, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window, Declared: w.cfg.Declared,
 		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
-		Shared: w.shared.get, Processes: w.process, Replace: w.replacer(), StopBy: w.mustStopBy,
+		Shared: w.shared.get, Processes: w.process, Programs: w.programs, Replace: w.replacer(), StopBy: w.mustStopBy,
 		Step: func(s *stream.Step) {
 			if w.hooks.Step != nil {
 				w.hooks.Step(s)

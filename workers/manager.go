@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/confine"
 	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -22,6 +23,8 @@ type ManagerOptions struct {
 	Pixels codec.Limits // of pictures, whose decoding takes memory from Memory
 	Log    *slog.Logger
 	Hooks  func(m *stream.Model) Hooks // called once for each group
+	// Programs confines workers that are child processes; nil = they may do what this process can.
+	Programs *confine.Programs
 	// Repository has the models that can be loaded by name without being defined; nil =
 	// none.
 	Repository Repository

@@ -13,6 +13,7 @@ import (
 
 	"millrace/batching"
 	"millrace/internal/codec"
+	"millrace/internal/confine"
 	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
 	"millrace/stream"
@@ -86,6 +87,7 @@ type Env struct {
 	// These are for workers that run in child processes.
 	Shared    func(make func() any) any // returns what all instances of the group share; the first call makes it
 	Processes *Processes                // counts the processes
+	Programs  *confine.Programs         // confines the processes; nil = it does not
 	// Replace asks for another worker in place of this one, as soon as no Run is being called:
 	// because of err, or as planned when err is nil. Any goroutine may call it.
 	Replace func(err error)

@@ -30,10 +30,15 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 		wrongly("model_repository", err)
 		return found
 	}
-	models := workers.NewManager(workers.ManagerOptions{
+	options := workers.ManagerOptions{
 		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(), Repository: folder,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+	}
+	if err := server.ConfinePrograms(&cfg, &options); err != nil {
+		wrongly("confine", err)
+		return found
+	}
+	models := workers.NewManager(options)
 	for _, m := range server.Replicate(cfg).Models {
 		endpoint, err := models.LoadConfig(ctx, m, true)
 		if err != nil {

@@ -113,7 +113,7 @@ type doctor struct {
 func (d *doctor) examine(ctx context.Context) {
 	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg(), libwebp())
 	d.found = append(d.found, ffmpegSymptoms(ctx)...)
-	d.found = append(d.found, sandbox(ctx, d.cfg.Sandbox), hardware(ctx, d.cfg.Sources.HWAccel))
+	d.found = append(d.found, sandbox(ctx, d.cfg.Sandbox), d.programs(ctx), hardware(ctx, d.cfg.Sources.HWAccel))
 	d.found = append(d.found, clock())
 	d.found = append(d.found, gpus(ctx)...)
 	d.found = append(d.found, d.ports(ctx)...)

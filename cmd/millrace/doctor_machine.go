@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -22,7 +23,10 @@ import (
 	"millrace/config"
 	"millrace/internal/child"
 	"millrace/internal/codec"
+	"millrace/internal/confine"
 	"millrace/internal/video"
+	"millrace/server"
+	"millrace/workers"
 )
 
 // processors says how many processors the server may use.
@@ -180,6 +184,29 @@ func sandbox(ctx context.Context, set string) symptom {
 	default:
 		return passed(what, "files and connections, with Landlock %d", abi)
 	}
+}
+
+// programs tries whether programs can be confined, as the server does unless confine.programs is off.
+func (d *doctor) programs(ctx context.Context) symptom {
+	const what = "sandbox of programs"
+	set := d.cfg.Confine.Programs
+	if set == config.SandboxOff {
+		return passed(what, "confine.programs is off: models that are programs, and exec sources, can read and write what the server can")
+	}
+	options := workers.ManagerOptions{Log: slog.New(slog.DiscardHandler)}
+	err := cmp.Or(child.SandboxError(), server.ConfinePrograms(&d.cfg, &options))
+	if err == nil {
+		err = options.Programs.Check(ctx)
+	}
+	switch {
+	case err != nil && set == config.SandboxRequire:
+		return symptom{what, fails, "confine.programs is require: " + err.Error(), "mend this, or set confine.programs to auto or off"}
+	case err != nil:
+		return symptom{what, warns, err.Error(), "mend this, or set confine.programs to off"}
+	case confine.Lacks() != "":
+		return passed(what, "with Landlock %d; %s", child.LandlockABI(), confine.Lacks())
+	}
+	return passed(what, "files, network and signals, with Landlock %d", child.LandlockABI())
 }
 
 // hardware tries what decodes videos, as the server does at its start.

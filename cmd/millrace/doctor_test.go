@@ -98,6 +98,32 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 	}
 }
 
+func TestDoctorTriesPrograms(t *testing.T) {
+	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
+	found, _ := diagnose(t, command(t, off...))
+	wantSymptom(t, found, "sandbox of programs", healthy, "confine.programs is off")
+	if err := child.SandboxError(); err != nil {
+		t.Skip(err)
+	}
+	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "require")...))
+	wantSymptom(t, found, "sandbox of programs", healthy, "with Landlock")
+	folder := t.TempDir()                                                                                                                // with an interpreter that reads its own folder
+	if err := os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n"), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]string{"auto": warns, "require": fails} {
+		c := command(t, append(off, "--confine-programs", set)...)
+		c.Env = append(c.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+		found, _ := diagnose(t, c)
+		wantSymptom(t, found, "sandbox of programs", want, "ermission denied")
+	}
+	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "auto", "--auth-keys", filepath.Join(folder, "part"), "--confine-write", folder)...))
+	wantSymptom(t, found, "sandbox of programs", warns, "confine.write: programs could change")
+}
+
 func TestDoctorOnAHealthyMachine(t *testing.T) {
 	addr := freeAddr(t)
 	found, code := diagnose(t, command(t, "doctor", "--json", "--grpc", "off", "--http", addr))

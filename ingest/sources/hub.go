@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/internal/confine"
 	"millrace/internal/processors"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
@@ -23,11 +24,12 @@ import (
 // address, settings and access rights. A source with an end is opened by each
 // subscription, which reads it from its beginning. It is safe for concurrent use.
 type Hub struct {
-	tasks   *routines.Group
-	memory  func() *buf.Pool
-	device  *video.Hardware
-	sandbox bool
-	limit   openLimit
+	tasks    *routines.Group
+	memory   func() *buf.Pool
+	device   *video.Hardware
+	sandbox  bool
+	programs *confine.Programs
+	limit    openLimit
 
 	reading atomic.Int64 // sources that are open, or being opened
 
@@ -36,10 +38,10 @@ type Hub struct {
 }
 
 // NewHub returns a hub whose goroutines are those of tasks. memory returns the pool from
-// which frames are leased; device decodes videos, nil = software; sandbox confines ffmpeg, as for
-// video.Options.
-func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware, sandbox bool) *Hub {
-	return &Hub{tasks: tasks, memory: memory, device: device, sandbox: sandbox, limit: newOpenLimit(), open: map[string]*shared{}}
+// which frames are leased; device decodes videos, nil = software; sandbox confines ffmpeg, and programs those of
+// exec sources, as for video.Options.
+func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware, sandbox bool, programs *confine.Programs) *Hub {
+	return &Hub{tasks: tasks, memory: memory, device: device, sandbox: sandbox, programs: programs, limit: newOpenLimit(), open: map[string]*shared{}}
 }
 
 // Input says what a subscription reads.
@@ -82,7 +84,7 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
-			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox}
+			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox, Programs: h.programs}
 			// Several threads are of use to one file while processors are idle.
 			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Real()) }
 			if i.PublicOnly {

@@ -36,7 +36,7 @@ func hub(t *testing.T) *sources.Hub {
 			t.Errorf("%d children left", n)
 		}
 	})
-	return sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil)
+	return sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil, nil)
 }
 
 // subscriber is a subscription that runs.

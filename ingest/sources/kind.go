@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/confine"
 	"millrace/internal/setting"
 	"millrace/internal/video"
 	"millrace/stream"
@@ -56,6 +57,7 @@ type Env struct {
 	Needs     []video.Need
 	Hardware  *video.Hardware        // decodes videos where it can; nil = software
 	Sandbox   bool                   // confines ffmpeg, as for video.Options
+	Programs  *confine.Programs      // confines programs of exec sources; nil = not
 	MaxPixels int                    // largest width times height of a video; 0 = no limit
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
 }

@@ -216,7 +216,7 @@ func TestPanicInACallback(t *testing.T) {
 				var panics []any
 				tasks := routines.New(func(_ string, v any, _ []byte) { panics = append(panics, v) })
 				memory := buf.NewPool(0)
-				h := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil)
+				h := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil, nil)
 				camera := &scripted{}
 				before := subscribe(t, h, camera.in(0), sources.Options{})
 				synctest.Wait()
@@ -267,7 +267,7 @@ func TestPanicOfTheOnlyOne(t *testing.T) {
 				tasks := routines.New(func(_ string, v any, _ []byte) { panics = append(panics, v) })
 				memory := buf.NewPool(0)
 				camera := &scripted{opening: func(int) (sources.Info, error) { return sources.Info{Ends: true}, nil }}
-				broken := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil).Subscribe(camera.in(0), faulty)
+				broken := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil, nil).Subscribe(camera.in(0), faulty)
 				over := make(chan error, 1)
 				go func() { over <- broken.Run(t.Context()) }()
 				synctest.Wait()

@@ -80,7 +80,7 @@ func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error)
 func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
 		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
-		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, Sandbox: e.Sandbox, Programs: e.Programs, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
 	}
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout

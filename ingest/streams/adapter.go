@@ -11,6 +11,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/sources"
+	"millrace/internal/confine"
 	"millrace/internal/httpd"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
@@ -26,8 +27,9 @@ type Options struct {
 	Store         *Store   // keeps those that requests add; nil = they end with the server
 	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
 
-	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
-	Sandbox  bool            // confines ffmpeg (sandbox)
+	Hardware *video.Hardware   // decodes videos where it can (sources.hwaccel); nil = software
+	Sandbox  bool              // confines ffmpeg (sandbox)
+	Programs *confine.Programs // confines programs of exec sources (confine); nil = not
 
 	Heartbeat time.Duration // time between two signs of life to a watcher; default 15s
 	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is disconnected; default 10s
@@ -74,7 +76,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	}
 	a := &Adapter{opts: o, http: h, runners: map[string]*runner{}, serving: make(chan struct{})}
 	a.tasks = routines.New(a.panicked)
-	a.hub = sources.NewHub(a.tasks, func() *buf.Pool { return a.backend.Memory() }, o.Hardware, o.Sandbox)
+	a.hub = sources.NewHub(a.tasks, func() *buf.Pool { return a.backend.Memory() }, o.Hardware, o.Sandbox, o.Programs)
 	a.routes(h.App)
 	return a
 }

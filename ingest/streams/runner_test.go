@@ -98,7 +98,7 @@ func TestTotalsOfSources(t *testing.T) {
 	if s := f.state(); s.State != sources.Waiting || s.Since.IsZero() || f.totals() != total {
 		t.Errorf("%+v, %+v", s, f.totals())
 	}
-	f.source = sources.NewHub(nil, nil, nil, false).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
+	f.source = sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
 	f.setIdle(sources.Status{State: sources.Ended})
 	if s := f.state(); s.State != sources.Ended {
 		t.Errorf("%+v", s)

@@ -41,6 +41,15 @@ func Read(setting string) (string, error) {
 	return ReadFile(path)
 }
 
+// File returns the file that a setting names in place of a secret, "" = none.
+func File(setting string) string {
+	path, isFile := strings.CutPrefix(setting, filePrefix)
+	if !isFile {
+		return ""
+	}
+	return path
+}
+
 // ReadFile returns the contents of a file without the line end behind them.
 func ReadFile(path string) (string, error) {
 	f, err := os.Open(path)

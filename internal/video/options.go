@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"millrace/internal/confine"
 )
 
 const (
@@ -95,6 +97,8 @@ type Options struct {
 	// Sandbox confines ffmpeg and ffprobe, but for devices: they read no other files than the folder of a file, write none, and
 	// connect only where Allow is asked. It needs what child.SandboxError looks for.
 	Sandbox bool
+	// Programs confines the program of an exec source; nil does not.
+	Programs *confine.Programs
 	// Protocols replaces the protocols that ffmpeg may use; see the function Protocols.
 	Protocols []string
 	// InputArgs are pairs of arguments of ffmpeg and ffprobe for the input, such as "-rtsp_transport", "udp". They must

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/confine"
 )
 
 const (
@@ -231,7 +232,9 @@ func (r *Reader) launch() (full, first size, err error) {
 		if err != nil {
 			return full, first, r.src.fail(Unsupported, err.Error(), err)
 		}
-		r.program, err = child.Start(r.ctx, child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)})
+		program := child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)}
+		o.Programs.Apply(&program, confine.Arguments(&program)...)
+		r.program, err = child.Start(r.ctx, program)
 		if err != nil {
 			if r.ctx.Err() != nil {
 				return full, first, context.Cause(r.ctx)

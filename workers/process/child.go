@@ -94,12 +94,14 @@ func begin(spec *Spec, env *workers.Env, logs *logs) (*process, error) {
 	if p.counts == nil {
 		p.counts = &workers.Processes{}
 	}
-	p.proc, err = child.Start(context.Background(), child.Spec{
+	program := child.Spec{
 		Path: spec.Path, Args: spec.Args, Dir: spec.Dir, Env: spec.environment(),
 		ExtraFiles: []*os.File{theirs},
 		OnStderr:   func(line []byte) { logs.line(slog.LevelInfo, string(line), "from", "stderr") },
 		Grace:      spec.Settings.Grace,
-	})
+	}
+	env.Programs.Apply(&program, spec.Files...)
+	p.proc, err = child.Start(context.Background(), program)
 	if err != nil {
 		_ = sock.file.Close()
 		return nil, startError(spec, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/confine"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -131,5 +132,9 @@ func commandOf(env *workers.Env) (Spec, error) {
 	if path == "" {
 		return Spec{}, stream.Errorf(stream.InvalidArgument, "command", "is missing: want the program to start")
 	}
-	return Spec{Path: path, Args: s.Args, Settings: &s.Common}, nil
+	spec := Spec{Path: path, Args: s.Args, Settings: &s.Common}
+	if env.Source != "" { // which a model's folder in a repository cannot set, as it can the others
+		spec.Files = []string{confine.Folder(env.Source)}
+	}
+	return spec, nil
 }

@@ -24,6 +24,7 @@ type Spec struct {
 	Dir      string         // working directory; "" = that of Settings, or the server's
 	Options  map[string]any // the member options of hello
 	Params   map[string]any // the member parameters of hello
+	Files    []string       // of the program, and folders with all in them, which it reads also when it is confined
 	Settings *Settings
 	// Explain may replace the error with which the program did not start, to say what to do.
 	Explain func(error) error

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"millrace/internal/confine"
 	files "millrace/python"
 	"millrace/stream"
 	"millrace/workers"
@@ -90,13 +91,22 @@ func specOf(env *workers.Env) (process.Spec, error) {
 	if err != nil {
 		return process.Spec{}, stream.Errorf(stream.Internal, "", "%w", err)
 	}
-	source := env.Source
+	source, own := env.Source, []string{dir}
 	if file := workers.SourceFile(source); file != "" {
 		abs, err := filepath.Abs(file) // the program may have a working directory of its own
 		if err != nil {
 			return process.Spec{}, stream.Errorf(stream.InvalidArgument, "source", "%w", err)
 		}
+		if own = append(own, confine.Folder(abs)); !isFolder(abs) {
+			own = append(own, abs)
+		}
 		source = abs + source[len(file):]
+	} else if s.Common.Dir == "" { // where Python looks for the module
+		cwd, err := os.Getwd()
+		if err != nil {
+			return process.Spec{}, stream.Errorf(stream.Internal, "", "%w", err)
+		}
+		own = append(own, confine.Folder(cwd))
 	}
 	args := s.Args
 	if args == nil {
@@ -109,6 +119,7 @@ func specOf(env *workers.Env) (process.Spec, error) {
 		Options:  map[string]any{"source": source, "class": s.Class, "style": s.Style, "argv": args, "stage": s.Stage},
 		Params:   s.parameters(),
 		Settings: &s.Common,
+		Files:    own,
 		Explain:  explain,
 	}
 	options, err := s.ssfOptions(source)
@@ -122,6 +133,11 @@ func specOf(env *workers.Env) (process.Spec, error) {
 		spec.Env = append(spec.Env, "VIRTUAL_ENV="+s.Venv)
 	}
 	return spec, nil
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }
 
 // interpreter returns the path of the interpreter.
