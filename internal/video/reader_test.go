@@ -397,11 +397,14 @@ func TestFiftyReadersLeakNothing(t *testing.T) {
 func TestNextAllocatesNothing(t *testing.T) {
 	r := open(t, Options{URL: sample(t), Loop: true, Width: 32, Height: 24})
 	dst := make([]byte, r.FrameSize())
-	n := testing.AllocsPerRun(200, func() {
-		if _, err := r.Next(dst); err != nil {
-			t.Fatal(err)
-		}
-	})
+	n := 1.0
+	for try := 0; n != 0 && try < 5; try++ { // what other goroutines of the process allocate counts, too
+		n = testing.AllocsPerRun(200, func() {
+			if _, err := r.Next(dst); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 	if n != 0 {
 		t.Errorf("%v allocations a frame; want 0", n)
 	}

@@ -143,9 +143,11 @@ class TestProgram(Folder):
                 server = Server()
                 server.append_worker(W)
                 server.register_daemon("keeper", subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(3)"], stdin=subprocess.PIPE))
-                server.register_daemon("reader", subprocess.Popen([sys.executable, "-c", "raise SystemExit(4)"]))
+                until = "import os, time" + chr(10) + "while not os.path.exists('ready'): time.sleep(0.01)" + chr(10) + "raise SystemExit(4)"
+                server.register_daemon("reader", subprocess.Popen([sys.executable, "-c", until]))
                 server.run()
         """), cwd=self.folder) as p:
+            open(os.path.join(self.folder, "ready"), "x").close()
             while p.receive_or_end():
                 pass
             self.assertEqual(p.process.wait(60), 1)
