@@ -66,6 +66,9 @@ type Limits struct {
 	Files        uint64 // descriptors, at most as many as this process may raise its own limit to; 0 = unchanged
 	NoWrites     bool   // to files; pipes are not files
 	Nice         int    // how much less important than this process it is to the scheduler, 0 to 19 (nice(2))
+	// CPU is the processor time that each process of the child may use in all, rounded up to seconds; 0 = unchanged. Then the
+	// kernel sends it SIGXCPU, and SIGKILL a second of processor time later. It is for a job with an end.
+	CPU time.Duration
 }
 
 // Process is a running child, or one that has ended. Its methods may be called concurrently.

@@ -5,17 +5,21 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // set sets the limits of a process that was just started.
 func (l Limits) set(pid int) error {
-	set := func(resource int, name string, n uint64) error {
-		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: n, Max: n}, nil); err != nil {
+	setTo := func(resource int, name string, limit unix.Rlimit) error {
+		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil {
 			return fmt.Errorf("limit of %s: %w", name, err)
 		}
 		return nil
+	}
+	set := func(resource int, name string, n uint64) error {
+		return setTo(resource, name, unix.Rlimit{Cur: n, Max: n})
 	}
 	var err error
 	if l.AddressSpace > 0 {
@@ -32,6 +36,10 @@ func (l Limits) set(pid int) error {
 	}
 	if err == nil { // a core dump has secrets in it. With 0, the kernel would still give one to a program of core_pattern.
 		err = set(unix.RLIMIT_CORE, "core dumps", 1)
+	}
+	if err == nil && l.CPU > 0 {
+		seconds := uint64((l.CPU + time.Second - 1) / time.Second)
+		err = setTo(unix.RLIMIT_CPU, "processor time", unix.Rlimit{Cur: seconds, Max: seconds + 1})
 	}
 	if err == nil && l.Nice > 0 {
 		err = setNice(pid, l.Nice)

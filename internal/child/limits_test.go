@@ -4,11 +4,14 @@ package child
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +52,29 @@ func TestLimits(t *testing.T) {
 	}
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Error(err)
+	}
+}
+
+// A child that has used its processor time is ended by the kernel, and one that catches the first signal, too.
+func TestLimitOfProcessorTime(t *testing.T) {
+	for script, signal := range map[string]syscall.Signal{
+		`while :; do :; done`:               syscall.SIGXCPU,
+		`trap "" XCPU; while :; do :; done`: syscall.SIGKILL,
+	} {
+		p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script}, Limits: Limits{CPU: time.Millisecond}}) // a second
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Stop(0) }()
+		select {
+		case <-p.Done():
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: it has used %v, and goes on", script, p.CPU())
+		}
+		var e *ExitError
+		if err := p.Wait(); !errors.As(err, &e) || e.Signal != signal || e.Stopped || p.CPU() > 4*time.Second {
+			t.Errorf("%s: %v after %v of processor time; want %v", script, err, p.CPU(), signal)
+		}
 	}
 }
 
