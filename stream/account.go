@@ -162,17 +162,27 @@ func (a *Account) TakeFrame(f *Frame, now Instant) error {
 
 // MayDecode returns an error, as that of Take, while the client has to make up for what Decoded has noted.
 func (a *Account) MayDecode(now Instant) error {
+	if wait, rate := a.decodeWait(now); wait > 0 {
+		return a.refuse(QuotaDecode, rate, wait)
+	}
+	return nil
+}
+
+// DecodeWait returns for how long the client has to make up for what Decoded has noted; 0 = MayDecode returns nil. It counts no refusal.
+func (a *Account) DecodeWait(now Instant) time.Duration {
+	wait, _ := a.decodeWait(now)
+	return wait
+}
+
+func (a *Account) decodeWait(now Instant) (wait time.Duration, rate float64) {
 	if a == nil {
-		return nil
+		return 0, 0
 	}
 	l := a.limits.Load()
 	if l == nil || l.of[QuotaDecode] <= 0 {
-		return nil
+		return 0, 0
 	}
-	if wait := a.ends[QuotaDecode].Load() - int64(now) - int64(l.burst); wait > 0 {
-		return a.refuse(QuotaDecode, l.of[QuotaDecode], time.Duration(wait))
-	}
-	return nil
+	return max(time.Duration(a.ends[QuotaDecode].Load()-int64(now))-l.burst, 0), l.of[QuotaDecode]
 }
 
 // Decoded notes that decoding a picture of the client, or a part of a video, took so long.

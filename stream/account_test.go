@@ -86,6 +86,10 @@ func TestAccountFrames(t *testing.T) {
 	if err := a.TakeFrame(small, now); err != nil {
 		t.Errorf("a frame without a picture: %v", err)
 	}
+	denied := a.Denied(stream.QuotaDecode)
+	if a.DecodeWait(now) != 3*time.Second || a.DecodeWait(now.Add(2*time.Second)) != time.Second || a.DecodeWait(now.Add(5*time.Second)) != 0 || a.Denied(stream.QuotaDecode) != denied {
+		t.Errorf("decoding waits for %v, then %v; %d are refused", a.DecodeWait(now), a.DecodeWait(now.Add(2*time.Second)), a.Denied(stream.QuotaDecode)-denied)
+	}
 	if a.Idle(now) || !a.Idle(now.Add(4*time.Second)) {
 		t.Error("idle")
 	}
@@ -116,6 +120,9 @@ func TestAccountPlaces(t *testing.T) {
 	}
 	none.Release(stream.QuotaStreams)
 	none.Decoded(1, 1)
+	if none.DecodeWait(1) != 0 {
+		t.Error("nil waits")
+	}
 }
 
 // TestAccountAllocs: a request and a frame that are within the quotas allocate nothing.
