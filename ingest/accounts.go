@@ -20,7 +20,7 @@ type Quotas struct {
 	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of each client: a key or user, or where clients need no credentials an address (IPv6: a /64; behind trusted_proxies the one that they name). 0 = any number, also below; entries of auth.keys and auth.users may have quotas of their own"`
 	Frames    float64 `yaml:"frames" min:"0" max:"1e9" help:"most frames a second, one-shot requests among them: further frames of streams are dropped, further requests are refused"`
 	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" help:"most bytes of frames a second; of a video its decoded pictures"`
-	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded, and of processor time of the ffmpegs that decode videos of millrace.v1; with that used up, further pictures and chunks are dropped or refused"`
+	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded, and of processor time of the ffmpegs of its videos; with that used up, further pictures and chunks are dropped or refused, and pulled videos wait"`
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
 	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" help:"most streams at once, fewer than max_flows of a model: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
 	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" help:"most sequences of requests at once, of all models together, fewer than sequences.max of a model"`

@@ -25,7 +25,7 @@ type Limits struct {
 
 	MaxRegions int `yaml:"max_regions" default:"256" min:"1" max:"65536" help:"most regions of shared memory that clients have registered at once"`
 
-	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" help:"longest time for decoding a picture"`
+	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" help:"longest time for decoding a picture, and most processor time that the ffmpeg of a client's video uses without one"`
 	OutboxMessages int           `yaml:"outbox_messages" default:"4096" min:"1" max:"1048576" help:"most replies that wait for one WebSocket client; with more it is closed as slow"`
 	OutboxBytes    int64         `yaml:"outbox_bytes" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"most bytes of replies that wait for one WebSocket client"`
 	KeepAlive      time.Duration `yaml:"keep_alive" default:"2m" min:"1ms" max:"24h" help:"time without a request after which a connection of HTTP is closed, and without a call after which one of gRPC is"`

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"time"
+
 	"millrace/internal/heap"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -28,4 +30,10 @@ func (m VideoMemory) Charge(n int64) error {
 func (m VideoMemory) Refund(n int64) {
 	heap.Outside(-n)
 	m.Pool.RefundFrom(n, m.Share, m.Account.Videos())
+}
+
+// ChargeDecoding returns what charges a client for the processor time of an ffmpeg that decodes for it (quotas.decode): Used of
+// video.Options and video.DecoderOptions. nil is no client.
+func ChargeDecoding(a *stream.Account) func(used time.Duration) {
+	return func(used time.Duration) { a.Decoded(used, stream.Now()) }
 }

@@ -54,7 +54,8 @@ type rig struct {
 	sizes  []string // of the frames and the pictures that they were scaled from, in the order of their seq
 	asked  int      // for key frames
 	told   []slog.Record
-	news   chan struct{} // one slot: something of the above changed
+	why    map[uint64]string // the texts of errors
+	news   chan struct{}     // one slot: something of the above changed
 }
 
 func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
@@ -195,6 +196,12 @@ func (r *rig) Push(q *stream.Result) {
 		how = string(q.Reason)
 	case stream.Failed:
 		how = string(stream.CodeOf(q.Err))
+		r.note(func() {
+			if r.why == nil {
+				r.why = map[uint64]string{}
+			}
+			r.why[q.Seq] = q.Err.Error()
+		})
 	}
 	q.Release()
 	r.end(q.Seq, how)
@@ -750,6 +757,65 @@ func TestQuotaOfDecoding(t *testing.T) {
 	charged := time.Duration(r.of.Used(stream.QuotaDecode))
 	if d := charged - (used() - before); charged < time.Millisecond || d.Abs() > time.Millisecond { // each is rounded to microseconds
 		t.Errorf("%v are charged, and ffmpeg has used %v", charged, charged-d)
+	}
+}
+
+// TestVideoThatOnlyComputes: an ffmpeg that decodes and gives no pictures is ended, with an error that names the setting; it is counted, and its
+// client is charged. Another video goes on, and so does this one, with a key frame.
+func TestVideoThatOnlyComputes(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the processor time of a child that runs is not known here")
+	}
+	const shown, hidden = 1, 60 // in ffmpeg at once
+	list := videotest.Hidden(t, 640, 360, shown, hidden)
+	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1), of: &stream.Account{}}
+	r.open(stream.VP9, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 2, MaxDecodeTime: 20 * time.Millisecond}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+	other, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{KeyFrame: func() {}, Refused: func(f *stream.Frame, err error) { r.end(f.Seq, "refused") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { other.Close(); <-other.Finished() }()
+	feedOther := func(seq int) {
+		l, err := r.mem.Copy(list[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Feed(stream.Frame{Seq: uint64(seq), Payload: l.Bytes(), Lease: l}, r.now)
+	}
+	feedOther(1000)
+	r.feed(0, list[0])
+	r.ended(2)
+	started := r.of.Used(stream.QuotaDecode)
+	for i := range hidden {
+		r.feed(1+i, list[shown+i])
+	}
+	feedOther(1001)
+	r.ended(2 + hidden + 1)
+	got := r.endings()
+	for i := range hidden {
+		if want := fmt.Sprint(1+i, " timeout"); !slices.Contains(got, want) {
+			t.Fatalf("no %q in %q", want, got)
+		}
+	}
+	if !slices.Contains(got, "1000 result") || !slices.Contains(got, "1001 result") || r.pool.TooSlow() != 1 || r.of.Used(stream.QuotaDecode)-started < int64(20*time.Millisecond) {
+		t.Errorf("%q; %d are too slow; %v charged", got, r.pool.TooSlow(), time.Duration(r.of.Used(stream.QuotaDecode)-started))
+	}
+	if text := r.why[1]; !strings.Contains(text, "over limits.max_decode_time=20ms") {
+		t.Errorf("%q", text)
+	}
+	if len(r.told) != 0 {
+		t.Errorf("logged %v", r.told)
+	}
+	for seq := 2000; !slices.Contains(r.endings(), fmt.Sprint(seq, " result")); { // ffmpeg is not started anew at once
+		seq++
+		n := len(r.endings())
+		r.feed(seq, list[0])
+		r.ended(n + 1)
+		if e := r.endings()[n]; strings.HasSuffix(e, " result") {
+			break
+		} else if e != fmt.Sprint(seq, " undecoded") {
+			t.Fatalf("%q", e)
+		}
 	}
 }
 

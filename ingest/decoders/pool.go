@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os/exec"
+	"sync/atomic"
 
 	"millrace/ingest"
 	"millrace/internal/backoff"
@@ -28,6 +29,8 @@ type Pool struct {
 	opts   Options
 	places places
 	group  *routines.Group
+
+	tooSlow atomic.Uint64
 }
 
 // NewPool returns a pool.
@@ -43,6 +46,9 @@ func NewPool(o Options) *Pool {
 
 // Running returns how many videos have a place: those that have begun with a key frame.
 func (p *Pool) Running() int { return p.places.used() }
+
+// TooSlow returns how many ffmpegs were ended because they used limits.max_decode_time without a picture.
+func (p *Pool) TooSlow() uint64 { return p.tooSlow.Load() }
 
 // Goroutines returns how many goroutines run, by name.
 func (p *Pool) Goroutines() map[string]int { return p.group.Counts() }

@@ -96,8 +96,7 @@ type process struct {
 	dec           *video.Decoder
 	width, height int // of the key frame
 	need          video.Need
-	memory        int64         // that is charged for it
-	charged       time.Duration // of processor time, for read
+	memory        int64 // that is charged for it
 	next          uint64
 	since         stream.Instant
 	finishing     bool          // nothing more is written to it; under d.mu
@@ -119,6 +118,7 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
 		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox, Nice: video.ClientNice,
+		MaxTime: d.pool.opts.MaxDecodeTime, Used: ingest.ChargeDecoding(d.client.Account),
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
@@ -211,7 +211,6 @@ func (p *process) read() {
 		err = p.frame()
 	}
 	_ = p.dec.Close()
-	p.charge()
 	d.mu.Lock()
 	left := d.pending
 	d.pending, d.ffmpeg = nil, nil
@@ -232,6 +231,9 @@ func (p *process) read() {
 		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", err)
 	case kind == video.TooLarge:
 		why = stream.Errorf(stream.TooLarge, "frame", "the video cannot be decoded: %w", err)
+	case kind == video.TooSlow:
+		d.pool.tooSlow.Add(1)
+		why = stream.Errorf(stream.Timeout, "frame", "the video cannot be decoded: %w", err)
 	}
 	for _, c := range left {
 		d.discard(c, stream.Undecoded, why)
@@ -252,7 +254,6 @@ func (p *process) frame() error {
 		return err
 	}
 	d := p.d
-	p.charge()
 	c, lost := p.match(n)
 	for _, l := range lost {
 		d.discard(l, stream.Undecoded, nil)
@@ -283,13 +284,6 @@ func (p *process) frame() error {
 		d.client.Refused(&c.frame, err)
 	}
 	return nil
-}
-
-// charge charges the client for the processor time that ffmpeg has used since the last call.
-func (p *process) charge() {
-	used := p.dec.CPU()
-	p.d.client.Account.Decoded(used-p.charged, stream.Now())
-	p.charged = max(p.charged, used)
 }
 
 // match returns the chunk of a frame, and the chunks before it that were not decoded.
@@ -325,7 +319,8 @@ func (d *Decoder) failed(err error) {
 		return // it was closed in between
 	}
 	level := slog.LevelWarn
-	if kind := video.KindOf(err); kind == video.Unsupported || kind == video.TooLarge {
+	switch video.KindOf(err) {
+	case video.Unsupported, video.TooLarge, video.TooSlow:
 		level = slog.LevelDebug // bad input of a client is not a fault of the server
 	}
 	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)

@@ -30,6 +30,9 @@ type DecoderOptions struct {
 	Sandbox bool
 	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
 	Nice int
+	// MaxTime and Used are as for a Reader.
+	MaxTime time.Duration
+	Used    func(time.Duration)
 	// Log, if set, gets each line that ffmpeg reports. It must not block.
 	Log func(line string)
 	// FFmpeg is the program; "" looks it up in PATH.
@@ -61,6 +64,7 @@ type Decoder struct {
 	maxPixels int
 	ffmpeg    *child.Process
 	nut       *nutReader
+	waiting   *waiting
 	next      uint64 // number of the next chunk
 	size      int    // of a frame
 	last      int64  // number of the newest frame
@@ -103,7 +107,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, source{}.startError(o.FFmpeg, err)
 	}
-	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1, device: o.Hardware, hardware: method}
+	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), waiting: newWaiting(p, o.MaxTime, 0, o.Used), last: -1, device: o.Hardware, hardware: method}
 	if w != o.Width || h != o.Height {
 		d.SourceWidth, d.SourceHeight = o.Width, o.Height
 	}
@@ -164,11 +168,15 @@ func (d *Decoder) Finish() { _ = d.ffmpeg.Stdin.Close() }
 
 // SetDeadline sets the deadline of Next, also of a call in progress; the zero time removes it. After the deadline Next
 // always fails with os.ErrDeadlineExceeded.
-func (d *Decoder) SetDeadline(t time.Time) { _ = d.ffmpeg.Stdout.SetReadDeadline(t) }
+func (d *Decoder) SetDeadline(t time.Time) { d.waiting.setDeadline(t) }
 
 // Start waits for the first frame and sets Width and Height.
 func (d *Decoder) Start() error {
-	if err := d.nut.start(); err != nil {
+	err := d.waiting.until(d.nut)
+	if err == nil {
+		err = d.nut.start()
+	}
+	if err != nil {
 		return d.fail(err)
 	}
 	d.Width, d.Height = d.nut.width, d.nut.height
@@ -185,10 +193,14 @@ func (d *Decoder) FrameSize() int { return d.size }
 // Next waits for a frame and returns its chunk's number. The caller must then read the frame with Frame or discard it with Skip. At the end the
 // error is io.EOF, else os.ErrDeadlineExceeded or an *Error.
 func (d *Decoder) Next() (chunk uint64, err error) {
+	if err := d.waiting.until(d.nut); err != nil {
+		return 0, d.fail(err)
+	}
 	pts, prefix, size, err := d.nut.next()
 	if err != nil {
 		return 0, d.fail(err)
 	}
+	d.waiting.frame()
 	if len(prefix)+size != d.size || len(prefix) > 0 {
 		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("a frame of %d bytes after frames of %d", len(prefix)+size, d.size)}
 	}
@@ -220,20 +232,20 @@ func (d *Decoder) Skip() error {
 // goroutine that calls them.
 func (d *Decoder) HardwareFailed() bool { return d.hardwareFailed }
 
-// CPU returns the processor time that ffmpeg has used so far.
-func (d *Decoder) CPU() time.Duration { return d.ffmpeg.CPU() }
-
 // Close stops ffmpeg and waits until it has ended.
 func (d *Decoder) Close() error {
 	_ = d.ffmpeg.Stop(stopGrace)
+	d.waiting.report()
 	return nil
 }
 
 // fail returns the reason why reading failed.
 func (d *Decoder) fail(err error) error {
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && d.ffmpeg.NearLimit():
+	case (err == errProcessorTime || errors.Is(err, os.ErrDeadlineExceeded)) && d.ffmpeg.NearLimit():
 		return &Error{Kind: TooLarge, URL: d.codec, Detail: needsMemory, Err: err}
+	case err == errProcessorTime:
+		return &Error{Kind: TooSlow, URL: d.codec, Detail: d.waiting.tooMuch(), Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		d.hardwareFailed = d.device.hung(d.hardware, d.ffmpeg)
 		return err

@@ -28,6 +28,7 @@ const (
 	NotVideo      Kind = "not_video"      // it was read and has no video
 	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
 	TooLarge      Kind = "too_large"      // its pictures have more pixels than Options.MaxPixels
+	TooSlow       Kind = "too_slow"       // ffmpeg used more processor time than Options.MaxTime without a frame
 	Stalled       Kind = "stalled"        // no frame within StallTimeout
 	EndedEarly    Kind = "ended_early"    // it ended early: truncated, connection lost, or the decoder gave up
 	Killed        Kind = "killed"         // a signal of another program ended ffmpeg
@@ -45,6 +46,7 @@ var kindText = map[Kind]string{
 	NotVideo:      "there is no video in it",
 	Unsupported:   "ffmpeg cannot or may not read this",
 	TooLarge:      "its pictures are too large",
+	TooSlow:       "decoding it takes too much processor time",
 	Stalled:       "frames stopped arriving",
 	EndedEarly:    "the video ended before its end",
 	Killed:        "ffmpeg was killed by another program",
@@ -76,7 +78,7 @@ var codes = map[Kind]coded.Code{
 	NotFound: coded.NotFound,
 	Auth:     coded.PermissionDenied, Forbidden: coded.PermissionDenied,
 	Refused: coded.Unavailable, EndedEarly: coded.Unavailable, Busy: coded.Unavailable, Killed: coded.Unavailable,
-	Timeout: coded.Timeout, Stalled: coded.Timeout, TooLarge: coded.TooLarge,
+	Timeout: coded.Timeout, Stalled: coded.Timeout, TooSlow: coded.Timeout, TooLarge: coded.TooLarge,
 	NotVideo: coded.Unsupported, Unsupported: coded.Unsupported, FFmpegMissing: coded.Unsupported,
 }
 

@@ -80,6 +80,12 @@ type Options struct {
 	Hardware *Hardware
 	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
 	Nice int
+	// MaxTime bounds the processor time that ffmpeg may use without a frame (limits.max_decode_time), and a second more before
+	// the first one; 0 = no limit. With FPS below 1 it is for each second. Afterwards the error is TooSlow.
+	MaxTime time.Duration
+	// Used, if set, is told the processor time that ffmpeg has used since the last call: with each frame, sometimes without
+	// one, and when it has ended. It may be called by any goroutine, by one at a time, and must not block.
+	Used func(time.Duration)
 	// KeyFrames decodes only frames that depend on no other, which is cheap.
 	KeyFrames bool
 	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice as many are refused before

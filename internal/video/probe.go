@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"millrace/internal/child"
@@ -121,7 +122,9 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	args, address := from.input(o)
 	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(), args)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
-	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red)}, o.Sandbox)
+	// The kernel ends it also while nobody reads.
+	limits := child.Limits{CPU: o.StartTimeout}
+	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red), Limits: limits}, o.Sandbox)
 	if err != nil {
 		return Info{}, err
 	}
@@ -137,6 +140,10 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	exit := waitForExit(p)
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)
+	}
+	var ended *child.ExitError
+	if errors.As(exit, &ended) && ended.Signal == syscall.SIGXCPU {
+		return Info{}, s.fail(TooSlow, fmt.Sprintf("ffprobe has used %v of processor time", p.CPU().Round(time.Millisecond)), exit)
 	}
 	var answer probed
 	if err := json.Unmarshal(out, &answer); err != nil {

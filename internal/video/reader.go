@@ -53,6 +53,7 @@ type Reader struct {
 	program *child.Process // the program of an exec source
 	said    *messages
 	nut     *nutReader
+	waiting *waiting
 	size    int // bytes of a raw frame that is not reduced; 0 for JPEG
 	scale   resizer
 	unsized bool   // ffmpeg was started without a size
@@ -126,7 +127,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 		_ = r.Close()
 		return err
 	}
-	_ = r.ffmpeg.Stdout.SetReadDeadline(deadline)
+	r.waiting.setDeadline(deadline)
 	if err := r.begin(); err != nil {
 		_ = r.Close()
 		return err
@@ -157,7 +158,11 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 
 // begin waits until ffmpeg writes frames. Sources that were not probed are described by ffmpeg's messages.
 func (r *Reader) begin() error {
-	if err := r.nut.start(); err != nil {
+	err := r.waiting.until(r.nut)
+	if err == nil {
+		err = r.nut.start()
+	}
+	if err != nil {
 		if err = r.failure(err); err == io.EOF {
 			err = r.src.fail(NotVideo, "ffmpeg found no frame in it", nil)
 		}
@@ -251,7 +256,7 @@ func (r *Reader) launch() (full, first size, err error) {
 	if err != nil {
 		return full, first, err
 	}
-	r.ffmpeg, r.nut = p, newNutReader(p.Stdout)
+	r.ffmpeg, r.nut, r.waiting = p, newNutReader(p.Stdout), newWaiting(p, o.MaxTime, o.FPS, o.Used)
 	r.scale.format, r.scale.grow = o.Format, func(bytes int) { p.GrowPipe(pipeFor(bytes)) }
 	if p.Stdin != nil {
 		r.scale.commands = p.Stdin
@@ -348,9 +353,9 @@ func (r *Reader) Wait() (f Frame, bytes int, err error) {
 	case r.first: // Open's deadline still applies
 		r.first = false
 	case r.opts.StallTimeout > 0:
-		_ = r.ffmpeg.Stdout.SetReadDeadline(time.Now().Add(r.opts.StallTimeout))
+		r.waiting.setDeadline(time.Now().Add(r.opts.StallTimeout))
 	default:
-		_ = r.ffmpeg.Stdout.SetReadDeadline(time.Time{})
+		r.waiting.setDeadline(time.Time{})
 	}
 	if f, bytes, err = r.wait(); err != nil {
 		r.err = r.failure(err)
@@ -376,10 +381,14 @@ func (r *Reader) sinceOrigin(pts time.Duration) time.Duration {
 func (r *Reader) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
 
 func (r *Reader) wait() (f Frame, bytes int, err error) {
+	if err = r.waiting.until(r.nut); err != nil {
+		return f, 0, err
+	}
 	pts, prefix, rest, err := r.nut.next()
 	if err != nil {
 		return f, 0, err
 	}
+	r.waiting.frame()
 	if r.rtsp() {
 		pts = r.sinceOrigin(pts)
 	}
@@ -486,6 +495,7 @@ func (r *Reader) Close() error {
 	r.closeOnce.Do(func() {
 		if r.ffmpeg != nil {
 			_ = r.ffmpeg.Stop(stopGrace)
+			r.waiting.report()
 		}
 		if r.program != nil {
 			_ = r.program.Stop(stopGrace)
@@ -513,8 +523,10 @@ func (r *Reader) classify(err error) error {
 		return context.Cause(r.ctx)
 	case errors.As(err, &own):
 		return own
-	case errors.Is(err, os.ErrDeadlineExceeded) && r.ffmpeg.NearLimit():
+	case (err == errProcessorTime || errors.Is(err, os.ErrDeadlineExceeded)) && r.ffmpeg.NearLimit():
 		return r.src.fail(TooLarge, needsMemory, err)
+	case err == errProcessorTime:
+		return r.src.fail(TooSlow, r.waiting.tooMuch(), err)
 	case errors.Is(err, os.ErrDeadlineExceeded) && r.index == 0:
 		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
 		return r.src.fail(Timeout, r.waited(r.opts.StartTimeout), err)

@@ -64,3 +64,32 @@ func split(codec string, b []byte) (list [][]byte) {
 	}
 	return list
 }
+
+// Hidden returns n chunks of VP9 of w by h that a decoder decodes and does not show, each of which takes some milliseconds,
+// behind the ordinary ones that Chunks makes.
+func Hidden(t testing.TB, w, h, shown, n int) (list [][]byte) {
+	t.Helper()
+	list = Chunks(t, "vp9", w, h, shown, "-g", "1")
+	costly := bytes.Clone(Chunks(t, "vp9", w, h, 1, "-vf", "noise=alls=100", "-b:v", "20M")[0])
+	if costly[0]&^1 != 0x82 { // marker, profile 0, key frame, shown: 6.2 of the specification of VP9
+		t.Fatalf("the first byte is %#x", costly[0])
+	}
+	costly[0] &^= 2
+	for range n {
+		list = append(list, costly)
+	}
+	return list
+}
+
+// IVF returns a file of chunks, each of which has its number as its time, in 1/30 s.
+func IVF(fourcc string, w, h int, list [][]byte) []byte {
+	le := binary.LittleEndian
+	b := append([]byte("DKIF\x00\x00\x20\x00"), fourcc...)
+	b = le.AppendUint16(le.AppendUint16(b, uint16(w)), uint16(h))
+	b = le.AppendUint32(le.AppendUint32(b, 30), 1)
+	b = le.AppendUint64(b, uint64(len(list)))
+	for i, c := range list {
+		b = append(le.AppendUint64(le.AppendUint32(b, uint32(len(c))), uint64(i)), c...)
+	}
+	return b
+}
