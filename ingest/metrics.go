@@ -12,6 +12,7 @@ import (
 type Metrics struct {
 	Sessions      map[string]int    // open, by the adapter's name and their state: "ws", "ws_waiting"
 	Videos        map[string]int    // decoded for sessions, by their origin: "sent", "pulled"
+	TooSlow       map[string]uint64 // those of them whose ffmpeg used limits.max_decode_time without a picture, likewise
 	OutboxBytes   int64             // of replies that wait for their clients
 	Credits       int               // frames that clients of millrace.v1 may send before they have to wait
 	WithoutCredit int               // streams of millrace.v1 whose clients have to wait
@@ -50,6 +51,7 @@ func (m *Metrics) Add(other Metrics) {
 	m.NoModel.Add(other.NoModel)
 	add(&m.Sessions, other.Sessions)
 	add(&m.Videos, other.Videos)
+	add(&m.TooSlow, other.TooSlow)
 	add(&m.Closed, other.Closed)
 	add(&m.StreamEnds, other.StreamEnds)
 	add(&m.Goroutines, other.Goroutines)

@@ -200,7 +200,7 @@ var families = []section{
 		{counter, "millrace_client_requests_total", "", "Requests and calls of clients, but for those that are open to all.", labels{byPrincipal}, ofUses(stream.QuotaRequests, 1), nil},
 		{counter, "millrace_client_frames_total", "", "Frames and one-shot requests of clients that their quotas allowed.", labels{byPrincipal}, ofUses(stream.QuotaFrames, 1), nil},
 		{counter, "millrace_client_bytes_total", "bytes", "Bytes of those frames; of videos, of the decoded pictures.", labels{byPrincipal}, ofUses(stream.QuotaBytes, 1), nil},
-		{counter, "millrace_client_decode_seconds_total", "seconds", "Time in which the pictures of clients were decoded, and processor time of the ffmpegs of their videos of millrace.v1.", labels{byPrincipal}, ofUses(stream.QuotaDecode, 1e-9), nil},
+		{counter, "millrace_client_decode_seconds_total", "seconds", "Time in which the pictures of clients were decoded, and processor time of the ffmpegs of their videos, sent and pulled.", labels{byPrincipal}, ofUses(stream.QuotaDecode, 1e-9), nil},
 		{counter, "millrace_client_loads_total", "", "Loads of models that clients asked for.", labels{byPrincipal}, ofUses(stream.QuotaLoads, 1), nil},
 		{gauge, "millrace_client_held", "", "What clients have open.", labels{{"quota", "streams, sequences, sessions, decoders, endpoints, regions"}, byPrincipal}, func(r *reading, put put) {
 			for i := range r.uses {
@@ -221,6 +221,8 @@ var families = []section{
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.WithoutCredit) }), nil},
 		{gauge, "millrace_videos", "", "Videos being decoded for sessions.", labels{{"from", "sent: by clients in chunks; pulled: from an address"}},
 			func(r *reading, put put) { each(r.adapters.Videos, put) }, nil},
+		{counter, "millrace_videos_too_slow_total", "", "Videos for sessions whose ffmpeg was ended, since it used `limits.max_decode_time` of processor time without a picture.", labels{{"from", "sent, pulled"}},
+			func(r *reading, put put) { each(r.adapters.TooSlow, put) }, nil},
 		{gauge, "millrace_outbox_bytes", "bytes", "Bytes of replies that wait for their clients.", nil,
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.OutboxBytes) }), nil},
 		{gauge, "millrace_kept_bytes", "bytes", "Bytes of replies kept for sessions that may be resumed. They are not part of the memory budget, and limited to a sixteenth of it.", nil,

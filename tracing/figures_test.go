@@ -201,7 +201,7 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 		Adapters: func() ingest.Metrics {
 			return ingest.Metrics{
 				OutboxBytes: 21, KeptBytes: 22, Credits: 28, WithoutCredit: 29, Contexts: 30, Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
-				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26}, Videos: map[string]int{"pulled": 27},
+				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26}, Videos: map[string]int{"pulled": 27}, TooSlow: map[string]uint64{"sent": 38},
 			}
 		},
 		Accepted: func() map[string]accept.Stats {
@@ -221,6 +221,7 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 	want(t, all, 25, "millrace_goroutines", "group", "ws")
 	want(t, all, 26, "millrace_sessions", "adapter", "ws")
 	want(t, all, 27, "millrace_videos", "from", "pulled")
+	want(t, all, 38, "millrace_videos_too_slow_total", "from", "sent")
 	want(t, all, 31, "millrace_connections", "listener", "http")
 	want(t, all, 32, "millrace_connections_refused_total", "listener", "http", "reason", "total")
 	want(t, all, 34, "millrace_connections_refused_total", "listener", "http", "reason", "address")

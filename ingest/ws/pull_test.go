@@ -3,13 +3,22 @@ package ws_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
 	"millrace/ingest/ws"
+	"millrace/internal/child"
 	"millrace/internal/video"
+	"millrace/internal/video/videotest"
+	"millrace/stream"
 	"millrace/workers"
 )
 
@@ -144,5 +153,146 @@ func TestPython(t *testing.T) {
 		if err != nil || strings.TrimSpace(string(out)) != "ok" {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
+	}
+}
+
+// pullOf returns a rig whose only client has a quota of decoding, its accounts, and its connection.
+func pullOf(t *testing.T, o ws.Options, q ingest.Quotas) (*rig, *ingest.Accounts, *ingest.Account, *client) {
+	t.Helper()
+	all := ingest.NewAccounts(q)
+	account := all.OfAddress(netip.Addr{})
+	o.AllowPrivateURLs, o.Sandbox = true, child.SandboxError() == nil
+	o.Account = func(*fiber.Ctx) *ingest.Account { return account }
+	r := start(t, o)
+	return r, all, account, r.dial("/v2/stream?model=echo&outputs=none")
+}
+
+// TestQuotaOfPulledVideos: the ffmpegs of pulled videos use no more processor time than the client's quota, and no frame of one with an end is lost.
+// With the quota used up, no other is begun.
+func TestQuotaOfPulledVideos(t *testing.T) {
+	url := videos(t)
+	const rate, burst = 0.1, 100 * time.Millisecond
+	r, all, account, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: rate, Burst: burst})
+	begun := time.Now()
+	c.say(`{"url":"` + url + `/clip.mp4"}`)
+	for i := range 20 {
+		if m := c.next(); m.Error != nil || m.Seq == nil || *m.Seq != uint64(i) || m.Dropped != "" || m.PTS != int64(i)*100_000 {
+			t.Fatalf("frame %d: %+v %+v", i, m, m.Error)
+		}
+	}
+	if m := c.next(); !m.Done || m.Frames != 20 || m.Drops != 0 {
+		t.Fatalf("%+v %+v", m, m.Error)
+	}
+	used := time.Duration(account.Used(stream.QuotaDecode))
+	// Besides, ffmpeg decodes what fits into its pipe, and the last frames need not be made up for yet.
+	if most := time.Duration(rate*float64(time.Since(begun)+burst)) + used/3; used > most || used < 10*time.Millisecond {
+		t.Errorf("%v of processor time in %v, want at most %v", used, time.Since(begun), most)
+	}
+	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	account.Decoded(time.Second, stream.Now())
+	r.until("the pull has ended", func() bool { return r.ws.Stats().Pulls == 0 })
+	c.say(`{"url":"` + url + `/clip.mp4"}`)
+	c.nextError("flow_control", -1, "quotas.decode")
+}
+
+// TestQuotaOfACamera: a camera is closed while its client is far over its quota, which a frame that is dropped as `quota` says, and opened again then:
+// the pull goes on, with later times.
+func TestQuotaOfACamera(t *testing.T) {
+	clip := filepath.Join(t.TempDir(), "numbered.mp4")
+	if err := videotest.Numbered(clip, 160, 96, 60, 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	camera := videotest.RunCamera(t, clip)
+	r, all, account, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	c.say(`{"url":"rtsp://` + camera.Addr + `"}`)
+	var seq uint64
+	var pts int64
+	next := func() (dropped string) {
+		t.Helper()
+		m := c.next()
+		if m.Error != nil || m.Seq == nil || *m.Seq != seq || m.Dropped == "" && m.PTS < pts {
+			t.Fatalf("frame %d, after %d us: %+v %+v", seq, pts, m, m.Error)
+		}
+		seq++
+		if m.Dropped == "" {
+			pts = m.PTS
+		}
+		return m.Dropped
+	}
+	first := next()
+	if dropped := next(); first == "quota" || dropped != "quota" || account.Denied(stream.QuotaDecode) != 1 {
+		t.Errorf("the first frame: dropped %q, the second: %q; %d are denied", first, dropped, account.Denied(stream.QuotaDecode))
+	}
+	closed := time.Now()
+	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
+	if st := r.ws.Stats(); st.Pulls != 1 || camera.Clients() != 1 {
+		t.Errorf("%d pulls, %d clients of the camera", st.Pulls, camera.Clients())
+	}
+	pts += time.Since(closed).Microseconds()
+	all.SetQuotas(ingest.Quotas{}) // any number
+	for answered := 0; answered < 5; {
+		switch dropped := next(); dropped {
+		case "":
+			answered++
+		case "quota":
+			t.Fatal("a frame is dropped without a quota")
+		}
+	}
+	if n := camera.Clients(); n != 2 {
+		t.Errorf("the camera had %d clients, want 2", n)
+	}
+	c.say(`{"stop":true}`)
+	for m := c.next(); !m.Done; m = c.next() {
+		if m.Error != nil {
+			t.Fatalf("%+v", m.Error)
+		}
+	}
+}
+
+// TestStopWhileOverQuota: a pull that waits for its quota is stopped at once.
+func TestStopWhileOverQuota(t *testing.T) {
+	r, _, _, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	c.say(`{"url":"` + videos(t) + `/clip.mp4"}`)
+	if m := c.next(); m.Error != nil || m.Dropped != "" {
+		t.Fatalf("%+v %+v", m, m.Error)
+	}
+	c.say(`{"stop":true}`)
+	if m := c.next(); !m.Done || m.Frames != 1 {
+		t.Errorf("%+v %+v", m, m.Error)
+	}
+	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
+}
+
+// TestPullThatOnlyComputes: a video that ffmpeg decodes without a picture ends with an error that names the setting, is counted, and its client is
+// charged; a video of another client goes on.
+func TestPullThatOnlyComputes(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the processor time of a child that runs is not known here")
+	}
+	hidden := videotest.IVF("VP90", 640, 360, videotest.Hidden(t, 640, 360, 1, 300))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(hidden) }))
+	defer s.Close()
+	url := videos(t)
+	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}}, ingest.Quotas{})
+	other := r.dial("/v2/models/slow/stream?outputs=none&policy=every")
+	other.say(`{"url":"` + url + `/long.mp4"}`)
+	before := other.next()
+	c.say(`{"url":"` + s.URL + `/x.ivf"}`)
+	if m := c.next(); m.Error != nil || m.Seq == nil {
+		t.Fatalf("%+v %+v", m, m.Error)
+	}
+	c.nextError("timeout", -1, "over limits.max_decode_time=50ms")
+	r.until("it is counted", func() bool { return r.ws.Stats().TooSlow["pulled"] == 1 })
+	if used := time.Duration(account.Used(stream.QuotaDecode)); used < 50*time.Millisecond {
+		t.Errorf("%v are charged", used)
+	}
+	for i := range 3 {
+		if m := other.next(); m.Error != nil || *m.Seq != *before.Seq+uint64(i)+1 {
+			t.Fatalf("another video: %+v %+v", m, m.Error)
+		}
+	}
+	c.say(`{"url":"` + url + `/clip.mp4"}`) // the connection goes on
+	if m := c.next(); m.Error != nil || m.Seq == nil {
+		t.Fatalf("%+v %+v", m, m.Error)
 	}
 }

@@ -68,10 +68,11 @@ type Stats struct {
 	Waiting       int // those without a connection
 	Pulls         int
 	Decoders      int
-	OutboxBytes   int64 // of replies that wait to be written
-	KeptBytes     int64 // of written replies, kept for sessions that may be resumed
-	Credits       int   // frames that the clients of millrace.v1 may send before they have to wait
-	WithoutCredit int   // streams of millrace.v1 whose clients have to wait
+	TooSlow       map[string]uint64 // videos whose ffmpeg used limits.max_decode_time without a picture: "sent", "pulled"
+	OutboxBytes   int64             // of replies that wait to be written
+	KeptBytes     int64             // of written replies, kept for sessions that may be resumed
+	Credits       int               // frames that the clients of millrace.v1 may send before they have to wait
+	WithoutCredit int               // streams of millrace.v1 whose clients have to wait
 	Panics        uint64
 	Ends          map[conn.End]uint64           // sessions that ended, by reason
 	StreamEnds    map[stream.CloseReason]uint64 // streams of sessions that ended, by reason
@@ -83,6 +84,7 @@ func (a *Adapter) Stats() Stats {
 	c, s := a.conns.Stats(), a.sessions.Stats()
 	return Stats{
 		Conns: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(), Decoders: a.decoders.Running(),
+		TooSlow:     map[string]uint64{"sent": a.decoders.TooSlow(), "pulled": a.pulls.TooSlow()},
 		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Credits: s.Credits, WithoutCredit: s.WithoutCredit, Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
 	}
 }

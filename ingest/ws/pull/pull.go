@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/sources"
@@ -23,12 +24,17 @@ type Limits struct {
 	AllowPrivate bool            // pull from private addresses and those of this machine (sources.allow_private)
 	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
 	Sandbox      bool            // confines ffmpeg (sandbox)
+	MaxTime      time.Duration   // processor time that ffmpeg may use without a picture (limits.max_decode_time); 0 = no limit
 
 	running atomic.Int64
+	tooSlow atomic.Uint64
 }
 
 // Running returns how many videos are pulled.
 func (l *Limits) Running() int { return int(l.running.Load()) }
+
+// TooSlow returns how many videos were ended because ffmpeg used MaxTime without a picture.
+func (l *Limits) TooSlow() uint64 { return l.tooSlow.Load() }
 
 // Order says what to pull.
 type Order struct {
@@ -96,6 +102,9 @@ func (p *Puller) Start(o Order) error {
 	if err := sources.Check("url", o.URL); err != nil {
 		return err
 	}
+	if err := p.account().MayDecode(stream.Now()); err != nil {
+		return err
+	}
 	if p.Limits.running.Add(1) > int64(p.Limits.Max) {
 		p.Limits.running.Add(-1)
 		return stream.Errorf(stream.Overloaded, "limits.max_pulls", "%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
@@ -104,7 +113,7 @@ func (p *Puller) Start(o Order) error {
 		p.Limits.running.Add(-1)
 		return err
 	}
-	v := &pulled{puller: p, order: o, source: Source{ID: o.ID}, gone: make(chan struct{})}
+	v := &pulled{puller: p, order: o, gone: make(chan struct{})}
 	v.sink = replies.New(p.Conn, o.ID, v.encode, v.streamDone)
 	v.sink.Traced = p.Traced
 	var ctx context.Context
@@ -124,8 +133,9 @@ type pulled struct {
 	puller *Puller
 	order  Order
 	sink   *replies.Sink
-	source Source // set before the first frame
-	memory int64  // that is charged for its ffmpeg
+	source atomic.Pointer[Source] // set before the first frame
+	memory int64                  // that is charged for its ffmpeg
+	times  times
 
 	cancel  context.CancelFunc
 	stopped atomic.Bool                        // the client has stopped it
@@ -135,7 +145,7 @@ type pulled struct {
 }
 
 func (v *pulled) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
-	return v.puller.Result(e, r, &v.source)
+	return v.puller.Result(e, r, v.source.Load())
 }
 
 // streamDone is called when the stream has ended, with its lock held.
@@ -203,9 +213,12 @@ func (v *pulled) pull(ctx context.Context) error {
 	if err != nil {
 		return v.failed(err)
 	}
-	defer r.Close()
-	info := r.Info()
-	if err := v.charge(info.SourceWidth * info.SourceHeight); err != nil {
+	defer func() {
+		if r != nil {
+			_ = r.Close()
+		}
+	}()
+	if err := v.chargeFor(r); err != nil {
 		return err
 	}
 	policy := p.Policy
@@ -220,7 +233,13 @@ func (v *pulled) pull(ctx context.Context) error {
 		return err
 	}
 	v.sink.Opened(st)
-	err = v.feed(ctx, r)
+	closes := live && st.Policy().Mode == stream.Latest && isCamera(o.URL)
+	for err = v.feed(ctx, r, closes); err == errOverQuota; {
+		_ = r.Close()
+		if r, err = v.openAgain(ctx, model); err == nil {
+			err = v.feed(ctx, r, closes)
+		}
+	}
 	if err == io.EOF {
 		// Closing the stream would drop waiting frames.
 		v.sink.WaitUntilWritten(ctx.Done())
@@ -230,6 +249,12 @@ func (v *pulled) pull(ctx context.Context) error {
 		return v.failed(errors.Join(err, ctx.Err()))
 	}
 	return nil
+}
+
+// chargeFor charges the memory budget for an open video.
+func (v *pulled) chargeFor(r *video.Reader) error {
+	info := r.Info()
+	return v.charge(info.SourceWidth * info.SourceHeight)
 }
 
 // charge charges the memory budget for an ffmpeg that decodes pictures of so many pixels, in place of what was charged before.
@@ -256,6 +281,7 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
 		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox, Nice: video.ClientNice,
+		MaxTime: v.puller.Limits.MaxTime, Used: ingest.ChargeDecoding(v.puller.account()),
 	}
 	if !v.puller.Limits.AllowPrivate {
 		o.Allow = sources.Public
@@ -265,22 +291,30 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 		return nil, false, err
 	}
 	info := r.Info()
-	v.source.Width, v.source.Height = info.Width, info.Height
+	v.source.Store(&Source{Width: info.Width, Height: info.Height, ID: v.order.ID})
 	return r, info.Duration == 0, nil
 }
 
-// feed submits the video's frames until it ends, which is io.EOF.
-func (v *pulled) feed(ctx context.Context, r *video.Reader) error {
+// feed submits the video's frames until it ends, which is io.EOF. Over the client's quota of decoding it waits, so that ffmpeg
+// waits for the pipe; with closes it drops a frame and returns errOverQuota.
+func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
 	frames := sources.NewFrames(r, v.puller.Backend.Memory())
-	for {
-		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) {
+	for first := true; ; first = false {
+		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) || !closes && !v.awaitQuota(ctx) {
 			return ctx.Err()
 		}
 		f, err := frames.Next()
 		if err != nil {
 			return err
 		}
+		f.CaptureUS = v.times.of(f.CaptureUS, stream.Now())
 		f.Seq = v.sink.Take()
+		if closes && !first && v.owes() {
+			v.sink.Stream().MarkDiscontinuity()
+			f.Lease.Release()
+			v.sink.Drop(f.Seq, stream.OverQuota)
+			return errOverQuota
+		}
 		if f.Lease == nil {
 			v.sink.Stream().MarkDiscontinuity()
 			v.sink.Drop(f.Seq, stream.Memory)
@@ -301,6 +335,9 @@ func (v *pulled) feed(ctx context.Context, r *video.Reader) error {
 
 // failed returns the coded error for the end of a video.
 func (v *pulled) failed(err error) error {
+	if video.KindOf(err) == video.TooSlow {
+		v.puller.Limits.tooSlow.Add(1)
+	}
 	if why := v.ended.Load(); why != nil {
 		if err := ingest.ClosedError(*why, v.order.Model); err != nil {
 			return err
