@@ -792,9 +792,9 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	feedOther(1001)
 	r.ended(2 + hidden + 1)
 	got := r.endings()
-	for i := range hidden {
-		if want := fmt.Sprint(1+i, " timeout"); !slices.Contains(got, want) {
-			t.Fatalf("no %q in %q", want, got)
+	for i := range hidden { // those that come after its end wait for a key frame
+		if seq := fmt.Sprint(1 + i); !slices.Contains(got, seq+" timeout") && (i == 0 || !slices.Contains(got, seq+" undecoded")) {
+			t.Fatalf("frame %s in %q", seq, got)
 		}
 	}
 	if !slices.Contains(got, "1000 result") || !slices.Contains(got, "1001 result") || r.pool.TooSlow() != 1 || r.of.Used(stream.QuotaDecode)-started < int64(20*time.Millisecond) {
@@ -802,9 +802,6 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	}
 	if text := r.why[1]; !strings.Contains(text, "over limits.max_decode_time=20ms") {
 		t.Errorf("%q", text)
-	}
-	if len(r.told) != 0 {
-		t.Errorf("logged %v", r.told)
 	}
 	for seq := 2000; !slices.Contains(r.endings(), fmt.Sprint(seq, " result")); { // ffmpeg is not started anew at once
 		seq++
@@ -816,6 +813,11 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 		} else if e != fmt.Sprint(seq, " undecoded") {
 			t.Fatalf("%q", e)
 		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) != 0 {
+		t.Errorf("logged %v", r.told)
 	}
 }
 

@@ -223,23 +223,29 @@ func TestQuotaOfACamera(t *testing.T) {
 	if dropped := next(); first == "quota" || dropped != "quota" || account.Denied(stream.QuotaDecode) != 1 {
 		t.Errorf("the first frame: dropped %q, the second: %q; %d are denied", first, dropped, account.Denied(stream.QuotaDecode))
 	}
-	closed := time.Now()
 	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
 	if st := r.ws.Stats(); st.Pulls != 1 || camera.Clients() != 1 {
 		t.Errorf("%d pulls, %d clients of the camera", st.Pulls, camera.Clients())
 	}
-	pts += time.Since(closed).Microseconds()
-	all.SetQuotas(ingest.Quotas{}) // any number
-	for answered := 0; answered < 5; {
-		switch dropped := next(); dropped {
-		case "":
-			answered++
-		case "quota":
-			t.Fatal("a frame is dropped without a quota")
+	answered := func() { // the next frame without a drop
+		t.Helper()
+		for dropped := "-"; dropped != ""; {
+			if dropped = next(); dropped == "quota" {
+				t.Fatal("a frame is dropped without a quota")
+			}
 		}
 	}
-	if n := camera.Clients(); n != 2 {
-		t.Errorf("the camera had %d clients, want 2", n)
+	all.SetQuotas(ingest.Quotas{}) // any number
+	for until := pts + 1_500_000; pts < until; {
+		answered()
+	}
+	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	for next() != "quota" {
+	}
+	all.SetQuotas(ingest.Quotas{})
+	answered() // later than those before
+	if n := camera.Clients(); n != 3 {
+		t.Errorf("the camera had %d clients, want 3", n)
 	}
 	c.say(`{"stop":true}`)
 	for m := c.next(); !m.Done; m = c.next() {

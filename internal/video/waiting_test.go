@@ -114,6 +114,28 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	}
 }
 
+// The processor time is not checked while a frame is read that has begun: the deadline holds.
+func TestReadingWhatHasBegun(t *testing.T) {
+	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "printf ab; sleep 0.3; printf c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	w, n := newWaiting(p, 100*time.Millisecond, 0, nil), newNutReader(p.Stdout)
+	w.setDeadline(time.Now().Add(time.Minute))
+	for _, part := range []string{"a", "bc"} {
+		if err := w.until(n); err != nil {
+			t.Fatal(err)
+		}
+		w.frame()
+		for i := range part {
+			if b, err := n.r.ReadByte(); err != nil || b != part[i] {
+				t.Fatalf("%q: %c %v", part, b, err)
+			}
+		}
+	}
+}
+
 // An ffmpeg that decodes and has no picture to show for it is ended, and the error names the setting: one of chunks, and one that
 // reads from the network. What it has used is reported.
 func TestDecodingWithoutPictures(t *testing.T) {
