@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 // Principal is who sent a request, whatever the protocol. It is not changed after it was made. A nil one is that of a
 // server where clients need no credentials: it may do everything.
 type Principal struct {
-	Key     string // identity: "key:ID" of a named key, "user:NAME", "api_key" for the server's own key
+	Key     string // identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the server's own key
 	Name    string // in logs and the metadata of workers
 	Roles   role.Set
 	Expires time.Time // when the credentials expire; zero = not by themselves
@@ -72,6 +73,20 @@ func (p *Principal) AllowsModel(name string) error {
 // NotWhole returns the error of a request that is not about single models, of a principal that may use only some.
 func (p *Principal) NotWhole() error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
+}
+
+// maxName is the longest name of a principal.
+const maxName = 128
+
+// nameForm is the form of a name: it stands in logs, metrics and headers as it is.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
+
+// CheckName returns what is wrong with the name of a key or a user.
+func CheckName(name string) error {
+	if len(name) > maxName || !nameForm.MatchString(name) {
+		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or digit", name, maxName)
+	}
+	return nil
 }
 
 // maxPatterns is the most patterns of models that a principal has.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"millrace/ingest"
 )
 
 // Authority is a file with the certificates that may sign those of clients, read again when it changes. It is safe for
@@ -97,7 +99,7 @@ func NameOf(c *x509.Certificate) (string, error) {
 		if name == "" {
 			continue
 		}
-		return name, CheckName(name)
+		return name, ingest.CheckName(name)
 	}
 	return "", errors.New("the certificate has no common name")
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -19,22 +18,10 @@ import (
 const (
 	maxFile    = 16 << 20 // bytes
 	maxEntries = 100000
-	maxName    = 128
 )
 
 // checkInterval is the time between two looks at a file.
 const checkInterval = time.Second
-
-// nameForm is the form of a name: it stands in logs, metrics and headers as it is.
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
-
-// CheckName returns what is wrong with the name of a key or a user.
-func CheckName(name string) error {
-	if len(name) > maxName || !nameForm.MatchString(name) {
-		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or digit", name, maxName)
-	}
-	return nil
-}
 
 // readFile decodes a file of YAML into v. Errors have none of its text, which has digests.
 func readFile(path string, v any) error {

@@ -86,7 +86,7 @@ func (k *Key) Check() error {
 }
 
 func (k *Key) check() (role.Set, error) {
-	if err := CheckName(k.Name); err != nil {
+	if err := ingest.CheckName(k.Name); err != nil {
 		return 0, fmt.Errorf("name: %w", err)
 	}
 	switch {

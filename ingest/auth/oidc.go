@@ -152,7 +152,7 @@ func (d *OIDC) tokenOf(t *oidc.IDToken) (token, error) {
 		return token{}, err
 	}
 	name, _ := claims[d.o.UserClaim].(string)
-	if err := CheckName(name); err != nil {
+	if err := ingest.CheckName(name); err != nil {
 		return token{}, fmt.Errorf("its claim %s (auth.oidc.user_claim): %w", d.o.UserClaim, err)
 	}
 	out := token{key: "oidc:" + t.Subject, name: name, until: t.Expiry}

@@ -33,7 +33,7 @@ func (u *User) Check() error {
 }
 
 func (u *User) check() (role.Set, error) {
-	if err := CheckName(u.Name); err != nil {
+	if err := ingest.CheckName(u.Name); err != nil {
 		return 0, fmt.Errorf("name: %w", err)
 	}
 	if u.Password != "" {
