@@ -86,7 +86,7 @@ type OIDC struct {
 type Memory struct {
 	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes of memory for frames, results and batches, and for ffmpegs that decode videos of clients, 12 MiB and 16 bytes for each pixel; its last eighth is for what takes 64 KiB or a 256th of it at most"`
 
-	ClientShare int `yaml:"client_share" default:"75" min:"1" max:"100" help:"most percent of the budget that is held by one address, or one connection from the addresses of trusted_proxies, with its requests and messages of more than 64 KiB and its videos; and by the videos of one client, as for quotas, over all its connections"`
+	ClientShare int `yaml:"client_share" default:"75" min:"1" max:"100" help:"most percent of the budget that is held by one address, or one connection from the addresses of trusted_proxies, with its requests and messages of more than 64 KiB and its videos; and by the videos of one client, as for quotas, over all its connections, with the frames of more than 64 KiB that a Go program sends for it by streams"`
 }
 
 // Log configures the log.

@@ -19,7 +19,7 @@ type VideoMemory struct {
 // Charge takes n bytes for an ffmpeg, also off the limit of this process's heap, so that both together have no more than the
 // budget. The error is buf.ErrBudget or buf.ErrShare.
 func (m VideoMemory) Charge(n int64) error {
-	err := m.Pool.ChargeTo(n, m.Share, m.Account.Videos())
+	err := m.Pool.ChargeTo(n, m.Share, m.Account.Memory())
 	if err == nil {
 		heap.Outside(n)
 	}
@@ -29,7 +29,7 @@ func (m VideoMemory) Charge(n int64) error {
 // Refund returns the n bytes of a Charge, when the ffmpeg has ended.
 func (m VideoMemory) Refund(n int64) {
 	heap.Outside(-n)
-	m.Pool.RefundFrom(n, m.Share, m.Account.Videos())
+	m.Pool.RefundFrom(n, m.Share, m.Account.Memory())
 }
 
 // ChargeDecoding returns what charges a client for the processor time of an ffmpeg that decodes for it (quotas.decode): Used of

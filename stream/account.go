@@ -53,7 +53,7 @@ type Account struct {
 	used   [quotas]atomic.Int64      // of rates in all, in nanoseconds for QuotaDecode; of others, now
 	ends   [rates]atomic.Int64       // when what was used would be used up at the rate, in nanoseconds as an Instant has
 	denied [quotas]atomic.Uint64
-	videos buf.Share
+	memory buf.Share
 }
 
 // allowance is what an account may use.
@@ -71,12 +71,13 @@ func (a *Account) Name() string {
 	return a.User
 }
 
-// Videos returns in what the memory of its videos counts, over all its connections; that of nil is nil.
-func (a *Account) Videos() *buf.Share {
+// Memory returns in what the memory counts that is the client's wherever it connects: of its videos, and of what a Go program
+// sends for it. That of nil is nil.
+func (a *Account) Memory() *buf.Share {
 	if a == nil {
 		return nil
 	}
-	return &a.videos
+	return &a.memory
 }
 
 // SetLimits sets what the account may use. burst is the time whose use of a rate may come at once.

@@ -15,12 +15,14 @@ func (s *Stream) Close(why CloseReason) {
 	s.close(why, Dropped, Closed, nil)
 }
 
-// CloseWith closes the stream and ends waiting frames with err: after an unload, and
-// when no worker is left.
+// CloseWith closes the stream and ends waiting frames with err: after an unload, when no
+// worker is left, and when the client may not use it any more. Frames that come later are
+// refused, for ByError with err.
 func (s *Stream) CloseWith(why CloseReason, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed == "" {
+		s.closedWith = err
 		s.close(why, Failed, "", err)
 	}
 }
@@ -66,6 +68,10 @@ func (s *Stream) closedError() error {
 		return Errorf(Unloaded, "", "model %s was unloaded", s.model.Name)
 	case ByDrain:
 		return Errorf(Draining, "", "the server is shutting down")
+	case ByError:
+		if s.closedWith != nil {
+			return s.closedWith
+		}
 	}
 	return Errorf(Conflict, "", "the stream is closed (%s)", s.closed)
 }

@@ -74,7 +74,8 @@ type Stream struct {
 	counts      Counts
 	acceptUpTo  uint64 // total of frames that a larger window, now replaced, allowed
 	closed      CloseReason
-	paused      bool // no frame is taken from waiting
+	closedWith  error // as CloseWith was given it
+	paused      bool  // no frame is taken from waiting
 	flushes     uint64
 	finished    chan struct{}
 	nextFrameAt Instant // MaxFPS: frames that come before are dropped

@@ -120,6 +120,19 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 	b.checkFinished(t)
 }
 
+// TestClosedWithAnError: after the close by an error, further frames are refused with it.
+func TestClosedWithAnError(t *testing.T) {
+	for why, want := range map[stream.CloseReason]stream.Code{stream.ByError: stream.Unauthenticated, stream.ByUnload: stream.Unloaded, stream.ByClient: stream.Conflict} {
+		b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 3})
+		_ = b.offer()
+		b.CloseWith(why, stream.Errorf(stream.Unauthenticated, "", "the key was removed"))
+		b.check(t, "0 error unauthenticated")
+		if err := b.offer(); stream.CodeOf(err) != want {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
+
 func TestStaleIncludesThePredictedTime(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -644,7 +644,7 @@ func TestShareOfVideos(t *testing.T) {
 	feed("one after them", second, "result")
 	second.Close()
 	<-second.Finished()
-	if err := r.mem.ChargeTo(share, &connections[0], accounts[0].Videos()); err != nil {
+	if err := r.mem.ChargeTo(share, &connections[0], accounts[0].Memory()); err != nil {
 		t.Error("the memory of a video was not given back")
 	}
 	r.mem.RefundFrom(share)

@@ -123,10 +123,10 @@ func (b *Buf) charge(n int) error {
 	return nil
 }
 
-// Share counts what the messages of one client hold of the budget, or its videos. The zero Share holds nothing.
+// Share counts what one client holds of the budget, with its messages, or with its videos. The zero Share holds nothing.
 type Share struct{ held atomic.Int64 }
 
-// ErrShare is returned by [Pool.Receive] and [Pool.ChargeTo] when a client would hold more than its share. It is an [ErrBudget].
+// ErrShare is returned by [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] when a client would hold more than its share. It is an [ErrBudget].
 var ErrShare error = &coded.Error{Code: coded.Overloaded, Field: "memory.client_share", Msg: "the client's requests hold its share of the memory: send fewer at once, or raise the setting", Err: ErrBudget}
 
 // LimitShares sets how many percent of the budget a Share may hold. It is called before the first Receive.

@@ -332,6 +332,44 @@ func TestBoundsOfABuffer(t *testing.T) {
 	}
 }
 
+// TestCopyFor checks that copies of large data count in a share until their release, and small ones do not.
+func TestCopyFor(t *testing.T) {
+	p := NewPool(2 << 20)
+	p.LimitShares(25)
+	var of Share
+	large := make([]byte, atOnce+1)
+	var held []*Buf
+	for {
+		b, err := p.CopyFor(&of, large)
+		if err != nil {
+			if err != ErrShare || p.Stats().Denied != 1 {
+				t.Errorf("%v, %+v", err, p.Stats())
+			}
+			break
+		}
+		held = append(held, b)
+	}
+	if n := of.held.Load(); n != p.Stats().Leased || n > p.maxShare || n < p.maxShare-2*atOnce || len(held) < 4 {
+		t.Errorf("%d copies hold %d of %d bytes, and %d are leased", len(held), n, p.maxShare, p.Stats().Leased)
+	}
+	for _, c := range []struct {
+		of   *Share
+		size int
+	}{{&of, atOnce}, {nil, len(large)}} {
+		b, err := p.CopyFor(c.of, large[:c.size])
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, b)
+	}
+	for _, b := range held {
+		b.Release()
+	}
+	if of.held.Load() != 0 || p.Stats().Leased != 0 {
+		t.Errorf("%d bytes are still held, %+v", of.held.Load(), p.Stats())
+	}
+}
+
 // TestBudgetToTheByte checks that leases and reservations can take the whole budget,
 // and no more.
 func TestBudgetToTheByte(t *testing.T) {

@@ -230,10 +230,22 @@ func classOf(n int) (int, int) {
 }
 
 // Copy leases a buffer that holds a copy of data.
-func (p *Pool) Copy(data []byte) (*Buf, error) {
+func (p *Pool) Copy(data []byte) (*Buf, error) { return p.CopyFor(nil, data) }
+
+// CopyFor is Copy of data of a client, in whose share they count until the release, if they are more than 64 KiB and of is not
+// nil. The error is [ErrBudget] or [ErrShare].
+func (p *Pool) CopyFor(of *Share, data []byte) (*Buf, error) {
 	b, err := p.Lease(len(data))
-	if err == nil {
-		copy(b.Bytes(), data)
+	if err != nil {
+		return nil, err
 	}
-	return b, err
+	if of != nil && len(data) > atOnce {
+		if !p.takeShare(of, int64(len(b.mem))) {
+			b.Release()
+			return nil, ErrShare
+		}
+		b.share = of
+	}
+	copy(b.Bytes(), data)
+	return b, nil
 }
