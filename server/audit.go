@@ -76,7 +76,7 @@ const signalled = "signal"
 type act struct {
 	of       *ingest.Principal // nil = nobody, or not known
 	address  string
-	protocol string // http, grpc or signalled
+	protocol string // http, grpc, native or signalled
 	verb     string // the route or the method
 	target   string // what the client has named
 	err      error
@@ -192,6 +192,11 @@ func (s *Server) auditCall(p *ingest.Principal, from net.Addr, forwarded, method
 		address = addressText(s.addressOf(from, forwarded))
 	}
 	s.audit.write(act{of: p, address: address, protocol: "grpc", verb: method, target: target, err: err})
+}
+
+// auditNative writes the line of a call of a Go program for a principal.
+func (s *Server) auditNative(p *ingest.Principal, method, model string, err error) {
+	s.audit.write(act{of: p, protocol: "native", verb: method, target: model, err: err})
 }
 
 // AuditSignal writes the line of a SIGHUP to the audit log, with what came of it.

@@ -18,6 +18,7 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/auth"
+	"millrace/ingest/native"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/secret"
@@ -372,19 +373,31 @@ func (a *authenticator) checkLong(ctx context.Context) {
 
 // still returns why the credentials of a principal are not those with which it began any more, or nil.
 func (a *authenticator) still(p *ingest.Principal, now time.Time) error {
+	again, err := a.valid(p, now)
+	if err == nil && (again.Roles != p.Roles || !slices.Equal(again.Models, p.Models)) {
+		return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
+	}
+	return err
+}
+
+// valid is current with why the credentials are not valid any more.
+func (a *authenticator) valid(p *ingest.Principal, now time.Time) (*ingest.Principal, error) {
 	if !p.Expires.IsZero() && !now.Before(p.Expires) {
-		return stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again", p.Name)
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again", p.Name)
 	}
 	again := a.current(p, now)
 	switch {
 	case again == nil && p.Session != "":
-		return stream.Errorf(stream.Unauthenticated, "", "the session of %s has ended: log in again", p.Name)
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the session of %s has ended: log in again", p.Name)
 	case again == nil:
-		return stream.Errorf(stream.Unauthenticated, "", "the key or entry of %s was removed or has expired", p.Name)
-	case again.Roles != p.Roles || !slices.Equal(again.Models, p.Models):
-		return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the key or entry of %s was removed or has expired", p.Name)
 	}
-	return nil
+	return again, nil
+}
+
+// currently is valid now.
+func (a *authenticator) currently(p *ingest.Principal) (*ingest.Principal, error) {
+	return a.valid(p, time.Now())
 }
 
 // ticket returns whose ticket a client has sent, as that is now, or err, which says why it is not valid, and counts it.
@@ -404,13 +417,16 @@ func (a *authenticator) ticket(of *ingest.Principal, err error) (*ingest.Princip
 	return of, err
 }
 
-// judged counts what became of a call or a message of gRPC of a client that is limited to some models.
+// judged counts what became of a call or a message of gRPC of a client that is limited to some models, or of a native call.
 func (a *authenticator) judged(err error) {
-	if err != nil {
+	switch {
+	case err == nil:
+		a.count(allowed)
+	case stream.CodeOf(err) == stream.Unauthenticated:
+		a.count(expired)
+	default:
 		a.count(denied)
-		return
 	}
-	a.count(allowed)
 }
 
 // Bounds of logins with passwords.
@@ -476,6 +492,16 @@ func (s *Server) grpcAuth() func(context.Context, metadata.MD, []*x509.Certifica
 			c.keys = append(c.keys, bearer(value))
 		}
 		return s.auth.admits(ctx, &c, needed, nil) // the call itself is checked when its message is read
+	}
+}
+
+// nativeAuth returns what authenticates the users of a Go program, or nil where clients need no credentials.
+func (s *Server) nativeAuth() func(context.Context, native.Credentials) (*ingest.Principal, error) {
+	if !s.auth.on() {
+		return nil
+	}
+	return func(ctx context.Context, c native.Credentials) (*ingest.Principal, error) {
+		return s.auth.authenticate(ctx, &requestCredentials{keys: []string{c.Key, bearer(c.Key)}, session: c.Session})
 	}
 }
 

@@ -70,7 +70,10 @@ type listens interface {
 }
 
 func openNative(s *Server) (ingest.Interface, error) {
-	a := native.New(s.log, spans.FromContext)
+	a := native.New(native.Options{
+		Log: s.log, TraceContext: spans.FromContext,
+		Auth: s.nativeAuth(), Current: s.auth.currently, Judged: s.auth.judged, Lasting: &s.auth.lasting, Account: s.accounts.Of, Audit: s.auditNative,
+	})
 	s.native = a.Client()
 	return a, nil
 }

@@ -408,7 +408,7 @@ func (s *Server) Log() *slog.Logger { return s.log }
 // Ready is closed when the models are loaded and the adapters serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Native returns the Go API. Calls are answered once Ready is closed.
+// Native returns the Go API, as the program's own: its As and Authenticate act for users. Calls are answered once Ready is closed.
 func (s *Server) Native() *native.Client { return s.native }
 
 // Models returns the manager, for programs that load models themselves.

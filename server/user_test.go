@@ -18,6 +18,7 @@ import (
 	"millrace/client"
 	"millrace/config"
 	"millrace/ingest/auth"
+	"millrace/ingest/native"
 	"millrace/internal/inferencepb"
 	"millrace/server"
 	"millrace/stream"
@@ -114,7 +115,51 @@ func TestUserIsTold(t *testing.T) {
 	if err != nil || !strings.Contains(r.String(), want) && !strings.Contains(string(r.GetRawOutputContents()[0]), want) {
 		t.Errorf("gRPC: %v, %v", r, err)
 	}
-	until(t, func() bool { return strings.Count(do("GET", "/v2/traces", ""), `"enduser.id"`) >= 5 })
+	keyed, err := s.Native().Authenticate(t.Context(), native.Credentials{Key: "Bearer " + key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := s.Native().As(native.User{Name: "camera-1"}) // whom the program vouches for
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*native.Client{"key": keyed, "user": user} {
+		r, err := c.InferBytes(t.Context(), "service", stream.Opaque, []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(r.Outputs[0].Data); !strings.Contains(text, want) {
+			t.Errorf("native call, %s: %q", name, text)
+		}
+		r.Release()
+		r, err = c.Do(t.Context(), "service", "", stream.Frame{Codec: stream.Opaque, Payload: []byte("x"), Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer", ContentType: "application/octet-stream"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(r.Outputs[0].Data); !strings.Contains(text, want) {
+			t.Errorf("native call of a route, %s: %q", name, text)
+		}
+		r.Release()
+		st, err := c.Stream("service", stream.Options{}, func(r *stream.Result) {
+			text := ""
+			if len(r.Outputs) > 0 {
+				text = string(r.Outputs[0].Data)
+			}
+			got <- text
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Send(1, stream.Opaque, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if text := <-got; !strings.Contains(text, want) {
+			t.Errorf("native stream, %s: %q", name, text)
+		}
+		st.Close(stream.ByClient)
+	}
+	const frames = 11 // of 5 protocols, and natively 3 of each client
+	until(t, func() bool { return strings.Count(do("GET", "/v2/traces", ""), `"enduser.id"`) >= frames })
 	if err := end(); err != nil {
 		t.Error(err)
 	}
@@ -122,8 +167,8 @@ func TestUserIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), "user=camera-1"); n < 5 {
-		t.Errorf("the log names the user of %d frames, want 5:\n%s", n, text)
+	if n := strings.Count(string(text), "user=camera-1"); n < frames {
+		t.Errorf("the log names the user of %d frames, want %d:\n%s", n, frames, text)
 	}
 	if strings.Contains(string(text), key) {
 		t.Error("the log has the key")

@@ -180,7 +180,7 @@ var families = []section{
 				put(float64(st.Failed), name)
 			}
 		}, nil},
-		{counter, "millrace_auth_total", "", "Requests, calls and logins by what became of their credentials, where clients need some. What is open to all is not counted. A ticket counts when it is used, and each message of ModelStreamInfer of a client that is limited to some models.",
+		{counter, "millrace_auth_total", "", "Requests, calls and logins by what became of their credentials, where clients need some. What is open to all is not counted. A ticket counts when it is used, and each message of ModelStreamInfer of a client that is limited to some models. A call of a Go program counts for whom it was authenticated.",
 			labels{{"outcome", "allowed; missing, wrong, expired: refused as unauthenticated; denied: without the role, or for a model that is not the client's; limited: too many logins, from an address or at once"}},
 			func(r *reading, put put) { each(r.auth, put) }, nil},
 		{counter, "millrace_audit_lost_total", "", "Administrative acts whose line could not be written to the audit log, where there is one.", nil,

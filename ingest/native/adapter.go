@@ -1,6 +1,7 @@
 // Package native is the Go API for a program that embeds the server: the same
-// operations as over a protocol. It is the fastest adapter, and copies nothing that the
-// caller promises not to change. It must not know workers, queues or batches.
+// operations as over a protocol, for the program itself or for its users. It is the
+// fastest adapter, and copies nothing that the caller promises not to change. It must not
+// know workers, queues or batches.
 package native
 
 import (
@@ -13,10 +14,28 @@ import (
 	"millrace/stream"
 )
 
+// Options are the adapter's settings.
+type Options struct {
+	Log *slog.Logger // for panics of its goroutines
+	// TraceContext returns the trace context that the context of a call carries, in the form of a telemetry library; nil = none does.
+	TraceContext func(context.Context) stream.TraceContext
+	// Auth returns whose credentials those are, or an error; nil = clients need none, and there is nothing to check them against.
+	Auth func(context.Context, Credentials) (*ingest.Principal, error)
+	// Current returns a principal of Auth as it is now, or why its credentials are not valid any more.
+	Current func(*ingest.Principal) (*ingest.Principal, error)
+	// Judged is called with what became of each call of a principal of Auth: nil, or why it may not be made.
+	Judged func(error)
+	// Lasting has the streams of principals of Auth, which end when their credentials do.
+	Lasting *ingest.Lasting
+	// Account returns the account of a principal.
+	Account func(*ingest.Principal) *ingest.Account
+	// Audit is called with each load and unload of a principal: its method, the model and its error.
+	Audit func(of *ingest.Principal, method, model string, err error)
+}
+
 // Adapter is the native adapter: it serves the calls of its Client.
 type Adapter struct {
-	client  Client
-	calls   *routines.Group // goroutines of Client.Go
+	own     Client // of the program
 	serving chan struct{}
 }
 
@@ -34,23 +53,20 @@ type service struct {
 }
 
 // New returns an adapter whose Client answers with Unavailable until Serve is called.
-// Panics of its goroutines are logged to log. traceContext returns the trace context that
-// the context of a call carries, in the form of a telemetry library; nil = none does.
-func New(log *slog.Logger, traceContext func(context.Context) stream.TraceContext) *Adapter {
-	a := &Adapter{serving: make(chan struct{})}
-	a.calls = routines.New(func(name string, value any, stack []byte) {
-		log.Error("a panic ended a native call", "goroutine", name, "panic", value, "stack", string(stack))
+func New(opts Options) *Adapter {
+	a := &Adapter{own: Client{shared: &shared{opts: opts}}, serving: make(chan struct{})}
+	a.own.calls = routines.New(func(name string, value any, stack []byte) {
+		opts.Log.Error("a panic ended a native call", "goroutine", name, "panic", value, "stack", string(stack))
 	})
-	a.client.calls, a.client.traceContext = a.calls, traceContext
-	a.client.service.Store(&service{err: ingest.ErrStarting})
+	a.own.service.Store(&service{err: ingest.ErrStarting})
 	return a
 }
 
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "native" }
 
-// Client returns the Go API.
-func (a *Adapter) Client() *Client { return &a.client }
+// Client returns the Go API, as the program's own.
+func (a *Adapter) Client() *Client { return &a.own }
 
 // Serving is closed once Serve has begun.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
@@ -59,34 +75,42 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Draining, and returns when the calls of Client.Go have their results: the backend
 // ends every frame.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.client.noModel)}
-	a.client.service.Store(s)
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.own.noModel)}
+	a.own.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()
-	a.client.service.Store(&service{err: ingest.ErrDraining})
+	a.own.service.Store(&service{err: ingest.ErrDraining})
 	s.oneShot.Close()
-	a.calls.Stop()
-	a.calls.Wait()
+	a.own.calls.Stop()
+	a.own.calls.Wait()
 	return nil
 }
 
 // Metrics implements ingest.Measured.
 func (a *Adapter) Metrics() ingest.Metrics {
-	m := ingest.Metrics{Goroutines: map[string]int{}, NoModel: a.client.noModel.Totals()}
-	for name, n := range a.calls.Counts() {
+	m := ingest.Metrics{Goroutines: map[string]int{}, NoModel: a.own.noModel.Totals()}
+	for name, n := range a.own.calls.Counts() {
 		m.Goroutines["native_"+name] = n
 	}
 	return m
 }
 
-// Client calls the models of a server in this process. It is safe for concurrent
-// use.
-type Client struct {
+// shared is what all clients of an adapter have.
+type shared struct {
+	opts    Options
 	service atomic.Pointer[service]
-	calls   *routines.Group
-	// traceContext returns the trace context that a call's context carries; or nil.
-	traceContext func(context.Context) stream.TraceContext
-	noModel      stream.FrameCounts
+	calls   *routines.Group // goroutines of Client.Go
+	noModel stream.FrameCounts
+}
+
+// Client calls the models of a server in this process. It is safe for concurrent use.
+//
+// That of the server is the program's own: it may do everything, and has no quotas. As and
+// Authenticate return one that acts for somebody, with the same methods.
+type Client struct {
+	*shared
+	of      *ingest.Principal // for whom it acts; nil = the program itself
+	checked bool              // the server has checked the credentials of of; otherwise the program vouches for it
 }
 
 // use returns the service, or the error of a server that does not run.

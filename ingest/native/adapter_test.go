@@ -8,17 +8,17 @@ import (
 // TestMetricsCountCalls checks that the goroutine of each call of Client.Go is in the
 // metrics.
 func TestMetricsCountCalls(t *testing.T) {
-	a := New(slog.New(slog.DiscardHandler), nil)
+	a := New(Options{Log: slog.New(slog.DiscardHandler)})
 	end := make(chan struct{})
 	for range 2 {
-		a.calls.Go("call", func() { <-end }, nil)
+		a.own.calls.Go("call", func() { <-end }, nil)
 	}
 	if n := a.Metrics().Goroutines["native_call"]; n != 2 {
 		t.Errorf("%d goroutines, want 2", n)
 	}
 	close(end)
-	a.calls.Stop()
-	a.calls.Wait()
+	a.own.calls.Stop()
+	a.own.calls.Wait()
 	if n := a.Metrics().Goroutines["native_call"]; n != 0 {
 		t.Errorf("%d goroutines after the calls, want 0", n)
 	}

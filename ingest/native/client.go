@@ -2,8 +2,10 @@ package native
 
 import (
 	"context"
+	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -30,13 +32,19 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
+	if c.of != nil {
+		if err := c.beginFrame(model, &f); err != nil {
+			f.Lease.Release()
+			return nil, err
+		}
+	}
 	if err := check(&f); err != nil {
 		s.oneShot.Refuse(model, version, &f, err)
 		f.Lease.Release()
 		return nil, err
 	}
-	if c.traceContext != nil && f.TraceContext == (stream.TraceContext{}) {
-		f.TraceContext = c.traceContext(ctx)
+	if c.opts.TraceContext != nil && f.TraceContext == (stream.TraceContext{}) {
+		f.TraceContext = c.opts.TraceContext(ctx)
 	}
 	r, err := s.oneShot.Infer(ctx, model, version, f)
 	if err != nil {
@@ -96,22 +104,37 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.backend.Open(model, "", opts, &sink{on, done})
+	p, a, err := c.begin(role.Infer, model)
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{Stream: st, mem: s.backend.Memory()}, nil
+	if p != nil {
+		opts.Account, opts.Place, opts.OneShot = nil, false, false // it counts for the principal
+	}
+	k := &sink{on: on, done: done}
+	st, err := ingest.As(s.backend, p, a).Open(model, "", opts, k)
+	if err != nil {
+		return nil, err
+	}
+	if c.checked {
+		k.endWith(c.opts.Lasting, p, st)
+	}
+	return &Stream{Stream: st, mem: s.backend.Memory(), share: a.Core().Memory()}, nil
 }
 
-// Stream is an open stream. Send, Submit and Close are safe for concurrent use.
+// Stream is an open stream. Send, Submit and Close are safe for concurrent use. When the
+// credentials of the client for which it was opened are not valid any more, or its rights
+// have changed, it is closed (stream.ByError): frames that wait, and those that come later,
+// fail with the reason.
 type Stream struct {
 	*stream.Stream
-	mem *buf.Pool
+	mem   *buf.Pool
+	share *buf.Share // in which copies count; nil = none
 }
 
 // Send submits a copy of data as a frame with the number seq.
 func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
-	l, err := s.mem.Copy(data)
+	l, err := s.mem.CopyFor(s.share, data)
 	if err != nil {
 		s.Refuse(&stream.Frame{Seq: seq, Codec: codec}, stream.Memory, nil)
 		return err
@@ -120,8 +143,18 @@ func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 }
 
 type sink struct {
-	on   func(*stream.Result)
-	done func(stream.CloseReason)
+	on      func(*stream.Result)
+	done    func(stream.CloseReason)
+	removed atomic.Pointer[func()] // from Options.Lasting; nil = it is not there
+}
+
+// endWith closes the stream st, whose sink is s, when the credentials of p are not valid any more.
+func (s *sink) endWith(all *ingest.Lasting, p *ingest.Principal, st *stream.Stream) {
+	removed := all.Add(p, func(err error) { st.CloseWith(stream.ByError, err) })
+	s.removed.Store(&removed)
+	if st.IsFinished() { // Done may have been called before
+		removed()
+	}
 }
 
 // Push implements stream.Sink.
@@ -132,43 +165,63 @@ func (s *sink) Push(r *stream.Result) {
 
 // Done implements stream.Sink.
 func (s *sink) Done(why stream.CloseReason) {
+	if removed := s.removed.Load(); removed != nil {
+		(*removed)()
+	}
 	if s.done != nil {
 		s.done(why)
 	}
 }
 
-// Models lists the loaded and known models; the list is empty before the server runs.
+// Models lists the loaded and known models that may be used; the list is empty before the
+// server runs, and for a client that may not make the call.
 func (c *Client) Models() []ingest.Entry {
-	s, err := c.use()
+	all, err := c.models(role.Infer, "")
 	if err != nil {
 		return nil
 	}
-	return s.backend.Models().Index()
+	return all.Index()
+}
+
+// models returns the repository for a call as begin.
+func (c *Client) models(needed role.Role, model string) (ingest.Repository, error) {
+	s, err := c.use()
+	if err != nil {
+		return nil, err
+	}
+	p, a, err := c.begin(needed, model)
+	if err != nil {
+		return nil, err
+	}
+	return ingest.As(s.backend, p, a).Models(), nil
 }
 
 // Model returns a loaded model's metadata, and whether it is ready.
 func (c *Client) Model(name string) (*stream.Model, bool, error) {
-	s, err := c.use()
+	all, err := c.models(role.Infer, name)
 	if err != nil {
 		return nil, false, err
 	}
-	return s.backend.Models().Model(name, "")
+	return all.Model(name, "")
 }
 
-// Load loads a model and returns its endpoint's name.
-func (c *Client) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	s, err := c.use()
-	if err != nil {
-		return "", err
+// Load loads a model and returns its endpoint's name. A principal needs the role manage.
+func (c *Client) Load(ctx context.Context, name string, params stream.Params) (endpoint string, err error) {
+	all, err := c.models(role.Manage, name)
+	if err == nil {
+		endpoint, err = all.Load(ctx, name, ingest.Load{Params: params})
 	}
-	return s.backend.Models().Load(ctx, name, ingest.Load{Params: params})
+	c.audit("Load", name, err)
+	return endpoint, err
 }
 
-// Unload removes one worker of an endpoint; the last removes the endpoint.
+// Unload removes one worker of an endpoint; the last removes the endpoint. A principal needs
+// the role manage.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
-	s, err := c.use()
-	if err != nil {
-		return err
+	all, err := c.models(role.Manage, endpoint)
+	if err == nil {
+		err = all.Unload(ctx, endpoint, ingest.Unload{})
 	}
-	return s.backend.Models().Unload(ctx, endpoint, ingest.Unload{})
+	c.audit("Unload", endpoint, err)
+	return err
 }

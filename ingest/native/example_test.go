@@ -11,12 +11,18 @@ import (
 	"millrace/ingest/native"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/stream/coded"
 	"millrace/workers"
 )
 
 // start runs a server inside this program, without listeners.
 func start(models ...workers.Config) (s *server.Server, stop func()) {
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models})
+	return startWith(server.Config{Models: models})
+}
+
+func startWith(cfg server.Config) (s *server.Server, stop func()) {
+	cfg.HTTP, cfg.GRPC = "127.0.0.1:0", server.Off
+	s, err := server.New(cfg)
 	if err != nil {
 		panic(err)
 	}
@@ -110,6 +116,57 @@ func ExampleClient_Stream() {
 	// 1 result
 	// 2 result
 	// client
+}
+
+// A program that serves several users acts for each of them: they have quotas, and their
+// names are in logs, traces and metrics. What the program sends itself has none.
+func ExampleClient_As() {
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"}, workers.Config{Name: "door", Source: "identity"})
+	defer stop()
+
+	eva, err := s.Native().As(native.User{Name: "eva", Models: []string{"echo"}, Quotas: map[string]float64{"requests": 1}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, model := range []string{"door", "echo", "echo"} {
+		r, err := eva.InferBytes(context.Background(), model, stream.Opaque, []byte("frame"))
+		if err != nil {
+			fmt.Println(model, stream.CodeOf(err), coded.RetryAfter(err) > 0)
+			continue
+		}
+		fmt.Println(model, r.Outcome)
+		r.Release()
+	}
+	// Output:
+	// door permission_denied false
+	// echo result
+	// echo flow_control true
+}
+
+// The server checks credentials that somebody has given to the program, as over the
+// protocols.
+func ExampleClient_Authenticate() {
+	s, stop := startWith(server.Config{APIKey: "the key of the server", Models: []workers.Config{{Name: "echo", Source: "identity"}}})
+	defer stop()
+
+	for _, header := range []string{"Bearer nobody's", "Bearer the key of the server"} {
+		client, err := s.Native().Authenticate(context.Background(), native.Credentials{Key: header})
+		if err != nil {
+			fmt.Println(stream.CodeOf(err))
+			continue
+		}
+		r, err := client.InferBytes(context.Background(), "echo", stream.Opaque, []byte("frame"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.Outcome)
+		r.Release()
+	}
+	// Output:
+	// unauthenticated
+	// result
 }
 
 // Models are loaded and unloaded while the server runs.

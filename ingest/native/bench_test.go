@@ -1,0 +1,33 @@
+package native_test
+
+import (
+	"context"
+	"testing"
+
+	"millrace/ingest/native"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// BenchmarkInfer calls the identity model, for the program itself and for a user of it with a quota.
+func BenchmarkInfer(b *testing.B) {
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
+	defer stop()
+	user, err := s.Native().As(native.User{Name: "eva", Quotas: map[string]float64{"requests": 1e9}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, in := context.Background(), []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}
+	for name, c := range map[string]*native.Client{"program": s.Native(), "user": user} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := c.Infer(ctx, "echo", in)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Release()
+			}
+		})
+	}
+}
