@@ -123,6 +123,7 @@ func TestNativeCredentials(t *testing.T) {
 		t.Errorf("%d calls are counted as allowed", n)
 	}
 	k.revoke(t, "gone")
+	before := k.auth.counts[expired].Load()
 	for i, c := range clients {
 		for _, of := range nativeCalls {
 			if err := of.call(t.Context(), c, "echo"); stream.CodeOf(err) != stream.Unauthenticated {
@@ -132,6 +133,9 @@ func TestNativeCredentials(t *testing.T) {
 		if got := c.Models(); got != nil {
 			t.Errorf("%+v: models after the key was revoked: %v", good[i], got)
 		}
+	}
+	if n := k.auth.counts[expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
+		t.Errorf("%d calls are counted as expired", n)
 	}
 	if _, err := k.clientOf(t, "all").As(native.User{Name: "eva"}); stream.CodeOf(err) != stream.PermissionDenied {
 		t.Errorf("a client that acts for somebody acts for others: %v", err)
