@@ -342,7 +342,7 @@ func TestQuotaOfPulls(t *testing.T) {
 
 // TestQuotaOfWatchers: a client watches so many server streams at once, in whatever form, and others keep their places.
 func TestQuotaOfWatchers(t *testing.T) {
-	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, nil)
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
 	c := all["c"]
 	c.rest("POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","model":"echo"}`) // which is tried again and again
 	const results = "/v2/streams/door/results"
