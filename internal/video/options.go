@@ -81,7 +81,7 @@ type Options struct {
 	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
 	Nice int
 	// MaxTime bounds the processor time that ffmpeg may use without a frame (limits.max_decode_time), and a second more before
-	// the first one; 0 = no limit. With FPS below 1 it is for each second. Afterwards the error is TooSlow.
+	// the first one, of RTSP besides StartTimeout; 0 = no limit. With FPS below 1 it is for each second. Afterwards the error is TooSlow.
 	MaxTime time.Duration
 	// Used, if set, is told the processor time that ffmpeg has used since the last call: with each frame, sometimes without
 	// one, and when it has ended. It may be called by any goroutine, by one at a time, and must not block.

@@ -257,6 +257,7 @@ func (r *Reader) launch() (full, first size, err error) {
 		return full, first, err
 	}
 	r.ffmpeg, r.nut, r.waiting = p, newNutReader(p.Stdout), newWaiting(p, o.MaxTime, o.FPS, o.Used)
+	r.waiting.start = startTime(r.scheme, o.StartTimeout)
 	r.scale.format, r.scale.grow = o.Format, func(bytes int) { p.GrowPipe(pipeFor(bytes)) }
 	if p.Stdin != nil {
 		r.scale.commands = p.Stdin

@@ -18,6 +18,15 @@ const (
 	leastCheck = 20 * time.Millisecond
 )
 
+// startTime is what ffmpeg may use besides before its first frame. Who connects to a camera gets what it sends before its next key
+// frame, which ffmpeg decodes and does not return: only the clock bounds that.
+func startTime(scheme string, timeout time.Duration) time.Duration {
+	if scheme == SchemeRTSP || scheme == SchemeRTSPS {
+		return startProcessorTime + timeout
+	}
+	return startProcessorTime
+}
+
 // errProcessorTime is the end of a wait in which ffmpeg has used up its processor time.
 var errProcessorTime = errors.New("ffmpeg has used up its processor time")
 

@@ -206,6 +206,15 @@ func TestProcessorTimeOfFewFrames(t *testing.T) {
 	}
 }
 
+// Before its first key frame, a camera has as much processor time as time.
+func TestProcessorTimeOfTheStart(t *testing.T) {
+	for scheme, want := range map[string]time.Duration{SchemeRTSP: 11 * time.Second, SchemeRTSPS: 11 * time.Second, SchemeHTTP: time.Second, SchemeHTTPS: time.Second} {
+		if got := startTime(scheme, 10*time.Second); got != want {
+			t.Errorf("%s: %v, want %v", scheme, got, want)
+		}
+	}
+}
+
 // An ffprobe has no more processor time than time; one that has used it up says so.
 func TestProbeIsBounded(t *testing.T) {
 	needCPU(t)
