@@ -211,6 +211,17 @@ func TestTracesOfNativeCalls(t *testing.T) {
 	if k := kept(t, s, "", ofTrace(traceID)); k.ParentID != "0102000000000000" || k.Protocol != "native" {
 		t.Errorf("%+v", k)
 	}
+	open, err := s.Native().Stream("echo", stream.Options{}, func(*stream.Result) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close(stream.ByClient)
+	if err := open.Send(77, stream.Opaque, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if k := kept(t, s, "", func(k *spans.Kept) bool { return k.Seq == 77 }); k.Protocol != "native" {
+		t.Errorf("a stream: %+v", k)
+	}
 }
 
 // A server stream's traces begin at its source, and show decoding and the stages.

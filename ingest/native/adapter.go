@@ -62,8 +62,11 @@ func New(opts Options) *Adapter {
 	return a
 }
 
+// protocol names the adapter in traces and metrics.
+const protocol = "native"
+
 // Name implements ingest.Interface.
-func (a *Adapter) Name() string { return "native" }
+func (a *Adapter) Name() string { return protocol }
 
 // Client returns the Go API, as the program's own.
 func (a *Adapter) Client() *Client { return &a.own }

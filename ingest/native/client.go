@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -111,6 +112,7 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if p != nil {
 		opts.Account, opts.Place, opts.OneShot = nil, false, false // it counts for the principal
 	}
+	opts.Protocol = cmp.Or(opts.Protocol, protocol)
 	k := &sink{on: on, done: done}
 	st, err := ingest.As(s.backend, p, a).Open(model, "", opts, k)
 	if err != nil {
