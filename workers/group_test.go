@@ -74,9 +74,10 @@ func TestLatestKeepsTheNewest(t *testing.T) {
 	be.wait(t, 1)
 }
 
+// waitBusy waits until a run hangs.
 func waitBusy(t *testing.T, g *workers.Group) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); g.Stats().Busy == 0; {
+	for end := time.Now().Add(10 * time.Second); g.Stats().Busy == 0 || hanging() == 0; {
 		if time.Now().After(end) {
 			t.Fatal("no worker became busy")
 		}

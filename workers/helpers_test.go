@@ -24,31 +24,55 @@ type faulty struct {
 	stateful bool
 }
 
+// hangs is what runs that hang wait for.
 var hangs = struct {
 	sync.Mutex
+	*hung
+}{hung: newHung()}
+
+type hung struct {
 	gate chan struct{}
-}{gate: make(chan struct{})}
+	runs int // that wait for it
+}
+
+func newHung() *hung { return &hung{gate: make(chan struct{})} }
+
+// hang returns after releaseHung.
+func hang() {
+	hangs.Lock()
+	gate := hangs.gate
+	hangs.runs++
+	hangs.Unlock()
+	<-gate
+}
+
+// hanging returns how many runs wait for releaseHung.
+func hanging() int {
+	hangs.Lock()
+	defer hangs.Unlock()
+	return hangs.runs
+}
 
 // releaseHung lets the hung runs return.
 func releaseHung() {
 	hangs.Lock()
 	defer hangs.Unlock()
 	close(hangs.gate)
-	hangs.gate = make(chan struct{})
+	hangs.hung = newHung()
 }
 
 // inBubble runs a test of time-outs in a synctest bubble, where time passes only when
 // all goroutines wait, so that a slow machine causes no time-out.
 func inBubble(t *testing.T, test func(*testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
-		swap := func(gate chan struct{}) (before chan struct{}) {
+		swap := func(by *hung) (before *hung) {
 			hangs.Lock()
 			defer hangs.Unlock()
-			before, hangs.gate = hangs.gate, gate
+			before, hangs.hung = hangs.hung, by
 			return before
 		}
-		outside := swap(make(chan struct{}))
-		t.Cleanup(func() { close(swap(outside)) })
+		outside := swap(newHung())
+		t.Cleanup(func() { close(swap(outside).gate) })
 		test(t)
 	})
 }
@@ -85,10 +109,7 @@ func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 		case "panic":
 			panic("as told")
 		case "hang":
-			hangs.Lock()
-			gate := hangs.gate
-			hangs.Unlock()
-			<-gate
+			hang()
 		case "die":
 			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case "error":
@@ -138,10 +159,7 @@ func (a *affine) Run(_ context.Context, b *batching.Batch) error {
 			a.broken = true
 			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case "hang":
-			hangs.Lock()
-			gate := hangs.gate
-			hangs.Unlock()
-			<-gate
+			hang()
 		}
 		c.n++
 		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: fmt.Appendf(nil, "%p %d", a, c.n)}})

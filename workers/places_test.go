@@ -31,7 +31,7 @@ func hungGroup(t *testing.T, flows int) (rig, *workers.Group) {
 	if err := s.Submit(r.frame(t, 0, "hang")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the worker runs", func() bool { return g.Stats().Busy == 1 })
+	waitBusy(t, g)
 	t.Cleanup(releaseHung)
 	return r, g
 }

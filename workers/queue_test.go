@@ -1,7 +1,6 @@
 package workers_test
 
 import (
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -23,9 +22,7 @@ func TestQueueSizeIsExact(t *testing.T) {
 	if err := first.Submit(r.frame(t, 0, "hang")); err != nil {
 		t.Fatal(err)
 	}
-	for g.Stats().Waiting > 0 {
-		runtime.Gosched()
-	}
+	waitBusy(t, g)
 	var wg sync.WaitGroup
 	all := make([]*endings, streams)
 	for i := range all {
