@@ -241,7 +241,7 @@ func (b *Batch) Split() {
 		for k := range b.Outputs {
 			t := &b.Outputs[k]
 			parts[k] = *t
-			parts[k].Data = rowsOf(t, b.Offsets[i], r.Rows)
+			parts[k].Data = RowsOf(t, b.Offsets[i], r.Rows)
 			parts[k].Shape = append([]int{r.Rows}, t.Shape[1:]...)
 		}
 		b.Finish(i, parts)
@@ -256,8 +256,8 @@ func wholeRows(t *stream.Tensor) bool {
 	return len(t.Data)%max(t.Shape[0], 1) == 0
 }
 
-// rowsOf returns the data of n rows of t. Rows of BYTES vary in length.
-func rowsOf(t *stream.Tensor, first, n int) []byte {
+// RowsOf returns the data of n rows of t, whose size was checked. Rows of BYTES vary in length.
+func RowsOf(t *stream.Tensor, first, n int) []byte {
 	if t.Datatype != stream.Bytes {
 		row := len(t.Data) / t.Shape[0]
 		return t.Data[first*row : (first+n)*row]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"millrace/ingest/grpc"
 	"millrace/ingest/native"
 	"millrace/ingest/shm"
+	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/child"
@@ -41,6 +43,7 @@ import (
 	_ "millrace/workers/motion"
 	_ "millrace/workers/process"
 	_ "millrace/workers/python"
+	_ "millrace/workers/remote"
 	_ "millrace/workers/repeat"
 )
 
@@ -158,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined,
+		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
@@ -182,6 +185,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// publicOnly returns the check of the addresses that requests name; nil = there is none.
+func publicOnly(cfg Config) func(netip.Addr) error {
+	if cfg.Sources.AllowPrivate {
+		return nil
+	}
+	return sources.Public
 }
 
 // logHardware says how videos are decoded. A named method that cannot be used is a

@@ -79,6 +79,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		}
 		maps.Copy(m.Params, g.cfg.request)
 	}
+	m.Params = withoutSecrets(g.cfg.Kind, m.Params)
 	m.MaxBatch = max(m.MaxBatch, 1)
 	if n := g.cfg.Batching.MaxSize; n > 0 {
 		switch {
@@ -154,6 +155,24 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	return g.pool.Prime()
+}
+
+// withoutSecrets returns the parameters of a model of that kind for its metadata, which clients read.
+func withoutSecrets(kind string, params stream.Params) stream.Params {
+	k, _ := Lookup(kind)
+	t := k.Table()
+	secret := func(name string, _ any) bool {
+		f, known := t.Find(name)
+		return known && f.Secret
+	}
+	for name, value := range params {
+		if secret(name, value) {
+			params = maps.Clone(params)
+			maps.DeleteFunc(params, secret)
+			break
+		}
+	}
+	return params
 }
 
 func (g *Group) notOfGraph() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -25,12 +26,14 @@ type common struct {
 	decoding    *buf.Pool         // of which decoding pictures takes memory
 	decoders    chan struct{}     // has a place for each heavy frame that is decoded at once, of all groups
 	hooks       Hooks
-	model       *stream.Model // as clients see it; nil until the first instance has started
-	computed    *stream.Model // what the worker computes, before the stages after it
-	ahead       bool          // its kind prepares batches ahead
-	models      Models        // finds loaded models; nil in tests without any
-	stopBy      *atomic.Int64 // Manager.stopBy
-	uses        []Use         // the models that this one is made of
+	model       *stream.Model          // as clients see it; nil until the first instance has started
+	computed    *stream.Model          // what the worker computes, before the stages after it
+	ahead       bool                   // its kind prepares batches ahead
+	models      Models                 // finds loaded models; nil in tests without any
+	stopBy      *atomic.Int64          // Manager.stopBy
+	public      func(netip.Addr) error // Env.Public
+	lacks       atomic.Pointer[error]  // Env.Unready
+	uses        []Use                  // the models that this one is made of
 	taken       func(*stream.Request)
 	shared      shared     // Env.Shared
 	process     *Processes // Env.Processes
@@ -128,6 +131,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window, Declared: w.cfg.Declared,
 		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
 		Shared: w.shared.get, Processes: w.process, Programs: w.programs, Replace: w.replacer(), StopBy: w.mustStopBy,
+		Requested: w.cfg.request, Public: w.public, Unready: w.setUnready,
 		Step: func(s *stream.Step) {
 			if w.hooks.Step != nil {
 				w.hooks.Step(s)

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 
 // newGroup starts a group with one worker and its watchdog. The manager adds the other ones of
 // n, for which memory is reserved as far as cfg.Instances go.
-func newGroup(ctx context.Context, cfg Config, n int, files modelFiles, mem *buf.Pool, pixels codec.Limits, programs *confine.Programs, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models, stopBy *atomic.Int64, decoders chan struct{}) (*Group, error) {
+func newGroup(ctx context.Context, cfg Config, n int, files modelFiles, mem *buf.Pool, pixels codec.Limits, programs *confine.Programs, public func(netip.Addr) error, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models, stopBy *atomic.Int64, decoders chan struct{}) (*Group, error) {
 	g := &Group{
-		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, programs: programs, decoding: mem, decoders: decoders, models: models, stopBy: stopBy, uses: cfg.Uses(), ahead: cfg.ahead()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, programs: programs, public: public, decoding: mem, decoders: decoders, models: models, stopBy: stopBy, uses: cfg.Uses(), ahead: cfg.ahead()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}

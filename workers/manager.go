@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ type ManagerOptions struct {
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 	// Programs confines workers that are child processes; nil = they may do what this process can.
 	Programs *confine.Programs
+	// Public returns an error for an address of another server that a load request must not name; nil = it may name
+	// every address.
+	Public func(netip.Addr) error
 	// Repository has the models that can be loaded by name without being defined; nil =
 	// none.
 	Repository Repository

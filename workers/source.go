@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"millrace/internal/setting"
@@ -61,6 +63,9 @@ func SourceFile(source string) string {
 	if _, err := os.Stat(source); err == nil {
 		return source
 	}
+	if IsHostPort(source) {
+		return ""
+	}
 	file, class, found := strings.Cut(source, ":")
 	if !found || class == "" || strings.ContainsAny(class, `:/\`) {
 		return source
@@ -69,6 +74,14 @@ func SourceFile(source string) string {
 		return ""
 	}
 	return file
+}
+
+// IsHostPort reports whether a source is the address of another server without a scheme: HOST:PORT, with a number as
+// the port.
+func IsHostPort(source string) bool {
+	host, port, err := net.SplitHostPort(source)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && bad == nil && n > 0 && host != "" && !strings.ContainsAny(host, `/\@ `)
 }
 
 const folder = "a folder"

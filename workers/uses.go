@@ -67,8 +67,21 @@ func (m *Manager) loadUsed(ctx context.Context, p plan) error {
 	return nil
 }
 
-// unready returns why a model that this one is made of cannot serve, or nil.
+// setUnready implements Env.Unready.
+func (c *common) setUnready(reason error) {
+	if reason == nil {
+		c.lacks.Store(nil)
+	} else {
+		c.lacks.Store(&reason)
+	}
+}
+
+// unready returns why the model cannot serve although its workers run, by a worker or since a model that this one is
+// made of cannot, or nil.
 func (c *common) unready() error {
+	if reason := c.lacks.Load(); reason != nil {
+		return *reason
+	}
 	for _, u := range c.uses {
 		g, err := c.models.Group(u.Model, u.Version)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -88,6 +89,13 @@ type Env struct {
 	Shared    func(make func() any) any // returns what all instances of the group share; the first call makes it
 	Processes *Processes                // counts the processes
 	Programs  *confine.Programs         // confines the processes; nil = it does not
+	// Requested are the parameters that a load request has set, which Settings have, too.
+	Requested stream.Params
+	// Public returns an error for an address that a load request must not name; nil = it may name every address.
+	Public func(netip.Addr) error
+	// Unready says why the model cannot serve now although its workers run, or with nil that it can. Any goroutine may
+	// call it.
+	Unready func(reason error)
 	// Replace asks for another worker in place of this one, as soon as no Run is being called:
 	// because of err, or as planned when err is nil. Any goroutine may call it.
 	Replace func(err error)
@@ -129,6 +137,10 @@ type Kind struct {
 	// itself, by Env.Limit: only it knows when it begins one (batching.Batch.Begin), and how
 	// long it has waited for others (batching.Batch.Extend).
 	Ahead bool
+	// Outward says that its models connect to machines that their settings name: such settings come from the server's
+	// configuration, or one by one as parameters of a load request, and not from a configuration or files that a load
+	// request has sent.
+	Outward bool
 	// Loads reports whether the kind loads a source that is not the name of a kind: a
 	// path or an address. nil means that it loads none.
 	Loads func(source string) bool

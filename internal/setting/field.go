@@ -22,7 +22,7 @@ type Field struct {
 	Short   []string // other names that requests may use
 	Request string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
 	File    bool     // a path relative to the configuration's folder
-	Secret  bool     // the variable with it is removed from the environment once it was read
+	Secret  bool     // the variable with it is removed from the environment once it was read; that of a model is not in its metadata
 
 	owner      reflect.Type // the struct with the field
 	form       string

@@ -65,7 +65,7 @@ const ssfConfig = "ssf_config.yaml"
 func loads(source string) bool {
 	file := workers.SourceFile(source)
 	if file == "" {
-		return !strings.Contains(source, "://")
+		return !strings.Contains(source, "://") && !workers.IsHostPort(source)
 	}
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".py":

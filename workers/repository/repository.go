@@ -177,7 +177,23 @@ func versions(dir string) (found, notes []string, err error) {
 }
 
 // Find implements workers.Repository.
-func (r *Repository) Find(name string, known *workers.Definition, how workers.Load) (def *workers.Definition, err error) {
+func (r *Repository) Find(name string, known *workers.Definition, how workers.Load) (*workers.Definition, error) {
+	def, err := r.find(name, known, how)
+	if err != nil || def == nil || how.Config == nil && how.Files == nil {
+		return def, err
+	}
+	for _, cfg := range def.Versions {
+		if kind, _ := workers.Lookup(cfg.Kind); kind.Outward {
+			if def.Files != nil {
+				def.Files.Remove()
+			}
+			return nil, stream.Errorf(stream.PermissionDenied, "config", "and files of a load request cannot be of a model of kind %s, which connects to other machines: set the parameters of the kind, or use the server's configuration", cfg.Kind)
+		}
+	}
+	return def, nil
+}
+
+func (r *Repository) find(name string, known *workers.Definition, how workers.Load) (def *workers.Definition, err error) {
 	if how.Config == nil && how.Files == nil {
 		if dir := r.folder(name); dir != "" {
 			return r.read(name, dir, how)

@@ -20,6 +20,7 @@ import (
 	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/onnx"
+	_ "millrace/workers/remote"
 	"millrace/workers/repository"
 )
 
@@ -528,6 +529,31 @@ func TestOverrideOfTheConfiguration(t *testing.T) {
 	} {
 		if _, err := r.Find("m", known, workers.Load{Config: []byte(text)}); err == nil || !strings.HasPrefix(err.Error(), field+": ") {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestSentRemote: a configuration or files that a load request has sent name no other server, whose address and
+// credentials they would set.
+func TestSentRemote(t *testing.T) {
+	r, err := repository.New(repository.Options{YAML: config.ReadModel, MaxSent: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse([]byte(`models: [{name: far, source: "h:8001", upstream: {token: geheim}}]`), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := []byte(`{"backend": "remote", "parameters": {"upstream.address": {"string_value": "h:1"}}}`)
+	for name, try := range map[string]struct {
+		known *workers.Definition
+		how   workers.Load
+	}{
+		"override": {&workers.Definition{Versions: cfg.Models}, workers.Load{Config: to}},
+		"files":    {nil, workers.Load{Config: to, Files: map[string][]byte{"1/model.onnx": nil}}},
+	} {
+		if def, err := r.Find("far", try.known, try.how); stream.CodeOf(err) != stream.PermissionDenied {
+			t.Errorf("%s: %+v, %v", name, def, err)
 		}
 	}
 }

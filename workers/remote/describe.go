@@ -1,0 +1,138 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// description is what the other server says of its model.
+type description struct {
+	inputs, outputs []stream.TensorSpec // with the batch axis, if there is one
+	config          *modelConfig        // nil: the other server tells none
+}
+
+// modelConfig is the part of a model configuration that says how a model may be called.
+type modelConfig struct {
+	MaxBatch  int
+	Decoupled bool
+	Sequences bool
+}
+
+// Bounds of a description.
+const (
+	maxTensors = 64
+	maxDims    = 32
+	maxText    = 1 << 20 // bytes of an answer that is not an inference
+)
+
+// specs returns tensors of the metadata as specifications.
+func specs(list string, of []oip.TensorMetadata) ([]stream.TensorSpec, error) {
+	if len(of) > maxTensors {
+		return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has %d %s: at most %d are forwarded", len(of), list, maxTensors)
+	}
+	out := make([]stream.TensorSpec, len(of))
+	for i, t := range of {
+		spec := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape}
+		if !spec.Datatype.Valid() || t.Name == "" || len(t.Shape) > maxDims {
+			return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has in its %s the tensor %.64q of type %.32q and %d dimensions, which is not forwarded", list, t.Name, t.Datatype, len(t.Shape))
+		}
+		for _, d := range t.Shape {
+			if d < -1 {
+				return nil, stream.Errorf(stream.Unsupported, "upstream.model", "has in its %s the tensor %.64q of shape %v, which is not a shape", list, t.Name, t.Shape)
+			}
+		}
+		out[i] = spec
+	}
+	return out, nil
+}
+
+// batches reports whether the first dimension of all tensors is free.
+func (d *description) batches() bool {
+	for _, list := range [][]stream.TensorSpec{d.inputs, d.outputs} {
+		for _, t := range list {
+			if len(t.Shape) == 0 || t.Shape[0] != -1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// describe makes the metadata of the model here of those of the other server's.
+func (d *description) describe(env *workers.Env) (*stream.Model, error) {
+	m := &stream.Model{Name: env.Name, Inputs: d.inputs, Outputs: d.outputs, MaxBatch: 1, Axis: stream.NoAxis}
+	unsupported := func(format string, args ...any) (*stream.Model, error) {
+		return nil, stream.Errorf(stream.Unsupported, "upstream.model", format, args...)
+	}
+	most := 0
+	if c := d.config; c != nil {
+		switch {
+		case c.Decoupled:
+			return unsupported("answers a request several times (decoupled), which is not forwarded: send its requests to its own server")
+		case c.Sequences:
+			return unsupported("keeps state between the requests of a sequence, which is not forwarded: send its requests to its own server, or load it on this one")
+		}
+		most = c.MaxBatch
+	} else if len(d.inputs) > 0 {
+		most = env.MaxBatch // the operator says that it batches
+		if most > 1 && !d.batches() {
+			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the other server's model has inputs or outputs without a free batch axis: leave it out", most)
+		}
+	}
+	switch {
+	case len(d.inputs) == 0: // such as an identity: it takes what comes
+		m.Any, m.Ragged, m.Axis = true, true, stream.FreeAxis
+		return m, nil
+	case most > 0 && d.batches():
+		if env.MaxBatch > most {
+			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the other server's model takes at most %d rows: lower it", env.MaxBatch, most)
+		}
+		if m.MaxBatch = most; env.MaxBatch > 0 {
+			m.MaxBatch = env.MaxBatch
+		}
+		m.Axis, m.Inputs, m.Outputs = stream.FreeAxis, rows(d.inputs), rows(d.outputs)
+	}
+	for _, in := range m.Inputs {
+		if in.Datatype == stream.Bytes { // rows of strings have no fixed size
+			m.Ragged, m.Joined = true, true
+		}
+	}
+	return m, nil
+}
+
+// rows returns the specifications without their batch axis.
+func rows(of []stream.TensorSpec) []stream.TensorSpec {
+	out := make([]stream.TensorSpec, len(of))
+	for i, t := range of {
+		t.Shape = t.Shape[1:]
+		out[i] = t
+	}
+	return out
+}
+
+// detect asks which protocol the server speaks, by a request of HTTP/1.1: the answer of one that speaks gRPC alone
+// is another one.
+func (l *link) detect(ctx context.Context) (scheme string, err error) {
+	conn, err := l.dial(ctx, "tcp", l.at.host)
+	if err != nil {
+		return "", unreachable(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if end, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(end)
+	}
+	if _, err = io.WriteString(conn, "GET /v2/health/live HTTP/1.1\r\nHost: "+l.at.host+"\r\nConnection: close\r\n\r\n"); err != nil {
+		return "", unreachable(err)
+	}
+	var start [5]byte
+	n, _ := io.ReadFull(conn, start[:])
+	if bytes.Equal(start[:n], []byte("HTTP/")) {
+		return "http", nil
+	}
+	return "grpc", nil
+}

@@ -1,0 +1,383 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"millrace/internal/backoff"
+	"millrace/internal/routines"
+	"millrace/internal/secret"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// client speaks one protocol with another server. Its methods are safe for concurrent use; errors are those of
+// httpError, grpcError and ctx, and errUnreachable.
+type client interface {
+	describe(ctx context.Context) (*description, error)
+	ready(ctx context.Context) error
+	infer(ctx context.Context, c *call) error
+	close()
+}
+
+// call is one inference request to the other server. The memory of its messages is charged to the budget until free.
+type call struct {
+	inputs  []stream.Tensor
+	params  stream.Params
+	outputs []stream.Tensor
+	mem     *buf.Pool
+	charged int64
+}
+
+func (c *call) charge(n int64) error {
+	if err := c.mem.Charge(n); err != nil {
+		return err
+	}
+	c.charged += n
+	return nil
+}
+
+func (c *call) free() { c.mem.Refund(c.charged) }
+
+// Bounds of the time of a question and between two questions to a server that is not ready.
+const (
+	questionLimit = 5 * time.Second
+	firstWait     = 100 * time.Millisecond
+	longestWait   = 5 * time.Second
+)
+
+// link is the connection to the other server that the instances of a group share, and the watch of its health. Its
+// methods are safe for concurrent use.
+type link struct {
+	name    string // of the model here, for messages
+	model   string // there
+	set     upstream
+	at      address
+	log     *slog.Logger
+	allow   func(netip.Addr) error // nil = every address
+	unready func(error)
+	down    atomic.Pointer[error] // why the other model is not ready; nil = it is
+	poke    chan struct{}         // the watch asks at once
+
+	mu     sync.Mutex
+	users  int
+	client client
+	about  *description
+	end    func() // of the watch
+}
+
+func newLink(env *workers.Env) (*link, error) {
+	set := env.Settings.(*settings).Upstream
+	l := &link{name: env.Name, model: set.Model, set: set, log: env.Log, unready: env.Unready, poke: make(chan struct{}, 1)}
+	if l.model == "" {
+		l.model = env.Name
+	}
+	field, at := "source", env.Source
+	if set.Address != "" {
+		field, at = "upstream.address", set.Address
+	}
+	if at == "" {
+		return nil, stream.Errorf(stream.InvalidArgument, "upstream.address", "is missing: name the other server, such as grpc://HOST:8001")
+	}
+	var err error
+	if l.at, err = parseAddress(field, at); err != nil {
+		return nil, err
+	}
+	if _, requested := env.Requested["upstream.address"]; requested {
+		if set.Token != "" || set.TokenEnv != "" {
+			return nil, stream.Errorf(stream.PermissionDenied, "upstream.address", "cannot be set by a request: the model's configuration has a token, which is for its own server")
+		}
+		l.allow = env.Public
+	}
+	if set.Token != "" || set.TokenEnv != "" {
+		if _, err := l.token(); err != nil {
+			return nil, err
+		}
+		if !l.at.encrypted() {
+			l.log.Warn("the token of a remote model is sent without encryption: use grpcs:// or https://", "model", l.name, "server", l.at.String())
+		}
+	}
+	return l, nil
+}
+
+// token returns the bearer token; "" = there is none.
+func (l *link) token() (string, error) {
+	if name := l.set.TokenEnv; name != "" {
+		text := os.Getenv(name)
+		if text == "" {
+			return "", stream.Errorf(stream.InvalidArgument, "upstream.token_env", "names the variable %s, which is empty or not set", name)
+		}
+		return text, nil
+	}
+	text, err := secret.Read(l.set.Token)
+	if err != nil {
+		return "", stream.Errorf(stream.InvalidArgument, "upstream.token", "%w", err)
+	}
+	return text, nil
+}
+
+// dial opens a connection to an address that the link allows.
+func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
+	d := net.Dialer{Timeout: questionLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	d.Control = func(_, to string, c syscall.RawConn) error {
+		limitUnanswered(c)
+		if l.allow == nil {
+			return nil
+		}
+		return checkDial(l.allow, to)
+	}
+	return d.DialContext(ctx, network, to)
+}
+
+// open takes part in the link; the first caller connects, waits until the other model is ready, and reads what it is.
+// release ends the part.
+func (l *link) open(ctx context.Context) (*description, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users > 0 {
+		l.users++
+		return l.about, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.set.Connect)
+	defer cancel()
+	about, err := l.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.about != nil && !reflect.DeepEqual(about, l.about) {
+		l.client.close()
+		return nil, l.changed()
+	}
+	l.about, l.users = about, 1
+	group := routines.New(func(name string, value any, stack []byte) {
+		l.log.Error("a goroutine panicked", "goroutine", name, "panic", value, "stack", string(stack))
+	})
+	watching, stop := context.WithCancel(context.Background())
+	group.Go("watch of a remote model", func() { l.watch(watching) }, nil)
+	l.end = func() { stop(); group.Stop(); group.Wait() }
+	return about, nil
+}
+
+func (l *link) changed() error {
+	return stream.Errorf(stream.Conflict, "", "the other server's model has other inputs or outputs than when model %s was loaded: load it again", l.name)
+}
+
+// connect makes the client and describes the other model. It tries again until ctx ends while the server is not
+// reachable or the model is not ready.
+func (l *link) connect(ctx context.Context) (*description, error) {
+	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
+	for {
+		about, err := l.tryConnect(ctx)
+		if err == nil {
+			return about, nil
+		}
+		if retry := mayPass(err); retry && sleep(ctx, waits.Next(rand.Float64())) {
+			continue
+		} else if retry {
+			return nil, stream.Errorf(stream.Unavailable, "upstream", "%s was not ready within %v (upstream.connect): %w", l.at, l.set.Connect, l.reason(err))
+		}
+		return nil, l.loadError(err)
+	}
+}
+
+func (l *link) tryConnect(ctx context.Context) (about *description, err error) {
+	ctx, cancel := context.WithTimeout(ctx, questionLimit)
+	defer cancel()
+	at := l.at
+	if at.scheme == "" {
+		if at.scheme, err = l.detect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if at.http() {
+		l.client, err = newREST(l, at)
+	} else {
+		l.client, err = newGRPC(l, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = l.client.ready(ctx); err == nil {
+		about, err = l.client.describe(ctx)
+	}
+	if err != nil {
+		l.client.close()
+	}
+	return about, err
+}
+
+// mayPass reports whether an error may pass when the other server starts or has loaded its model.
+func mayPass(err error) bool {
+	own := (*stream.Error)(nil)
+	var up *upstreamError
+	switch {
+	case errors.As(err, &own):
+		return false
+	case errors.As(err, &up):
+		return up.code == stream.Unavailable || up.code == stream.Overloaded || up.code == stream.Draining || up.code == stream.Timeout
+	}
+	return true
+}
+
+// loadError is the error of a load because of what the other server has answered. The caller may load models, so
+// that the address is told.
+func (l *link) loadError(err error) error {
+	var up *upstreamError
+	if !errors.As(err, &up) {
+		return err
+	}
+	switch up.code {
+	case stream.Unauthenticated, stream.PermissionDenied:
+		return stream.Errorf(stream.PermissionDenied, "upstream.token", "%s refuses the credentials: %.512s", l.at, up.text)
+	case stream.NotFound:
+		return stream.Errorf(stream.NotFound, "upstream.model", "%s has no model %q: %.512s", l.at, l.model, up.text)
+	}
+	return stream.Errorf(stream.Unavailable, "upstream", "%s: %.512s", l.at, up.text)
+}
+
+// reason is what is said about an error of a question.
+func (l *link) reason(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("it does not answer")
+	}
+	return err
+}
+
+// release ends one part in the link; the last one closes the connection.
+func (l *link) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users > 0 {
+		return
+	}
+	l.end()
+	l.client.close()
+}
+
+// lost says that a request could not reach the other server: the model is not ready from now on, until the watch
+// finds otherwise.
+func (l *link) lost(err error) {
+	l.setDown(err)
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// setDown records why the other model is not ready, nil = it is.
+func (l *link) setDown(err error) {
+	was := l.down.Load()
+	switch {
+	case err == nil && was != nil:
+		l.down.Store(nil)
+		l.unready(nil)
+		l.log.Info("a remote model is ready again", "model", l.name, "server", l.at.String())
+	case err != nil && l.down.CompareAndSwap(nil, &err):
+		l.unready(l.told(err))
+		l.log.Warn("a remote model is not ready: its requests fail until it is", "model", l.name, "server", l.at.String(), "error", l.reason(err))
+	}
+}
+
+// watch asks whether the other model is ready, until ctx ends.
+func (l *link) watch(ctx context.Context) {
+	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
+	wait := *l.set.Health
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-l.poke:
+			t.Stop()
+		}
+		err := l.ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.setDown(err)
+		if wait = *l.set.Health; err != nil {
+			wait = waits.Next(rand.Float64())
+		} else {
+			waits.Reset()
+		}
+	}
+}
+
+// ask returns why the other model is not ready, or nil. One that becomes ready again must be the same as before.
+func (l *link) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, questionLimit)
+	defer cancel()
+	err := l.client.ready(ctx)
+	if err != nil || l.down.Load() == nil {
+		return err
+	}
+	about, err := l.client.describe(ctx)
+	if err == nil && !reflect.DeepEqual(about, l.about) {
+		err = l.changed()
+	}
+	return err
+}
+
+// infer sends one request. Errors are those for clients, or wrap buf.ErrBudget.
+func (l *link) infer(ctx context.Context, c *call) error {
+	if why := l.down.Load(); why != nil {
+		return l.told(*why)
+	}
+	size := int64(0)
+	for _, t := range c.inputs {
+		size += int64(len(t.Data))
+	}
+	if size > l.set.MaxMessage {
+		return stream.Errorf(stream.TooLarge, "upstream.max_message", "allows %d bytes, and the batch has %d: send less at once, lower batching.max_size, or raise the setting", l.set.MaxMessage, size)
+	}
+	err := l.client.infer(ctx, c)
+	switch {
+	case err == nil || errors.Is(err, buf.ErrBudget):
+		return err
+	case ctx.Err() != nil:
+		return l.told(context.Cause(ctx))
+	case errors.Is(err, errUnreachable):
+		l.lost(err)
+	}
+	return l.told(err)
+}
+
+// sleep waits for d. It returns false when ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// withTimeout returns the parameters of a request with what is left of its deadline, in microseconds.
+func withTimeout(ctx context.Context, params stream.Params) stream.Params {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return params
+	}
+	out := maps.Clone(params)
+	if out == nil {
+		out = stream.Params{}
+	}
+	out["timeout"] = max(time.Until(end).Microseconds(), 1)
+	return out
+}
