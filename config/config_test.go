@@ -151,6 +151,8 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", "http: a:1\nhttp: b:1", "f.yaml:2: "},
 		{"anchor", "http: &a x:1\ngrpc: *a", "anchor"},
 		{"broken", "http: [", "f.yaml:1: "},
+		{"nested 30 KB deep", "http: a:1\nmodels: " + strings.Repeat("[", 30<<10), "f.yaml:2: has more than 64 sections and lists inside each other"},
+		{"still written", "http: a:1\n\x00\x00", "f.yaml:2: has a zero byte"},
 		{"no mapping", "- a\n- b", "is not a section"},
 		{"two documents", "http: a:1\n---\nhttp: b:1", "more than one document"},
 		{"two documents, the first empty", "---\n# nothing\n---\nhttp: b:1", "f.yaml: has more than one document"},
@@ -227,6 +229,13 @@ func TestTLSOn(t *testing.T) {
 	}
 	if (config.TLS{HSTS: 1}).On() {
 		t.Error("is on without a certificate")
+	}
+}
+
+func TestByteOrderMark(t *testing.T) {
+	c, err := config.Parse([]byte("\xef\xbb\xbfhttp: 127.0.0.1:9\n"), "f.yaml")
+	if err != nil || c.HTTP != "127.0.0.1:9" {
+		t.Errorf("%q, %v", c.HTTP, err)
 	}
 }
 

@@ -10,12 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
 	"millrace/internal/setting"
+	"millrace/internal/yamltext"
 	"millrace/stream/coded"
 )
 
@@ -105,7 +104,7 @@ func (r *reader) line(path string, node ast.Node) {
 }
 
 func (r *reader) read(text []byte, c *Config) {
-	if len(bytes.TrimSpace(text)) == 0 {
+	if len(bytes.TrimSpace(yamltext.WithoutMark(text))) == 0 {
 		return
 	}
 	r.documents(text, func(body ast.Node) { r.server(c, body) })
@@ -113,11 +112,11 @@ func (r *reader) read(text []byte, c *Config) {
 
 // documents parses a file and calls read with its only document, which may be nil.
 func (r *reader) documents(text []byte, read func(body ast.Node)) {
-	file, err := parser.ParseBytes(text, 0)
+	file, err := yamltext.Parse(text, yamltext.MaxSettings)
 	if err != nil {
-		var syntax yaml.Error
-		if errors.As(err, &syntax) && syntax.GetToken() != nil {
-			err = fmt.Errorf("%s:%d: %s", r.name, syntax.GetToken().Position.Line, syntax.GetMessage())
+		var syntax *yamltext.Error
+		if errors.As(err, &syntax) && syntax.Line > 0 {
+			err = fmt.Errorf("%s:%d: %s", r.name, syntax.Line, syntax.Reason)
 		} else {
 			err = fmt.Errorf("%s: %w", r.name, err)
 		}

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"millrace/client"
 	"millrace/config"
+	"millrace/internal/yamltext"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -138,7 +138,7 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 // and everything else, or text in quotes ("), is a string.
 func parameter(text string) any {
 	var v any
-	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+	if err := yamltext.Decode([]byte(text), yamltext.MaxSettings, &v, false); err != nil {
 		return text
 	}
 	switch v := v.(type) {

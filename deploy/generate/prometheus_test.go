@@ -26,10 +26,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"millrace/client/load"
 	"millrace/config"
+	"millrace/internal/yamltext"
 	"millrace/server"
 )
 
@@ -370,7 +369,7 @@ func TestComposeFiles(t *testing.T) {
 			Volumes []string
 		}
 	}
-	if err := yaml.Unmarshal(text, &compose); err != nil {
+	if err := yamltext.Decode(text, yamltext.MaxSettings, &compose, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"millrace", "prometheus", "grafana", "jaeger"} {

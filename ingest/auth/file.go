@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"millrace/internal/yamltext"
 )
 
 // Bounds of a file.
@@ -44,16 +43,13 @@ func readFile(path string, v any) error {
 }
 
 func parse(text []byte, v any) error {
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v); err != nil && !errors.Is(err, io.EOF) {
-		return errors.New(yaml.FormatError(err, false, false))
-	}
-	return nil
+	return yamltext.Decode(text, yamltext.Limit{Bytes: maxFile, Tokens: maxFile}, v, true)
 }
 
 // writeFile replaces a file. A new one may be read by its owner only, which is that of its folder when root makes it; another keeps its owner
 // and its mode, so that a server that could read it still can. Behind a link, it is the file that is replaced.
 func writeFile(path string, v any) error {
-	text, err := yaml.Marshal(v)
+	text, err := yamltext.Encode(v)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"millrace/internal/yamltext"
 )
 
 // maxFile is the largest configuration file, in bytes.
@@ -42,8 +42,8 @@ func Read(path string) (map[string]any, error) {
 
 func parse(data []byte) (map[string]any, error) {
 	var v any
-	if err := yaml.Unmarshal(data, &v); err != nil {
-		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	if err := yamltext.Decode(data, yamltext.MaxSettings, &v, false); err != nil {
+		return nil, err
 	}
 	v, err := numbers(v, 0)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
+	"millrace/internal/yamltext"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -22,7 +23,7 @@ import (
 // parseText reads a config.pbtxt.
 func parseText(text []byte, path string) (*inferencepb.ModelConfig, error) {
 	pb := &inferencepb.ModelConfig{}
-	if err := (prototext.UnmarshalOptions{}).Unmarshal(text, pb); err != nil {
+	if err := (prototext.UnmarshalOptions{}).Unmarshal(yamltext.WithoutMark(text), pb); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %s", path, plain(err))
 	}
 	return pb, nil
