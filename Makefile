@@ -70,9 +70,9 @@ mutants: ## draw COUNT faults by SEED and run the tests that should notice each 
 vuln: ## look for known vulnerabilities in what the program calls; says when their database cannot be reached
 	@scripts/vuln.sh '$(GOVULNCHECK)' '$(TAGS)'
 
-release: ## build the archives for Linux in out/release (amd64 and arm64, with and without cgo), checksums, bills of materials
-	@scripts/deps.sh release
-	@scripts/release.sh '$(VERSION)'
+release: ## build the archives for Linux in out/release, with and without cgo, checksums, bills of materials; ARCH=amd64 or arm64: only that one
+	@scripts/deps.sh $(if $(filter amd64,$(ARCH)),build,release)
+	@scripts/release.sh '$(VERSION)' $(ARCH)
 
 release-check: ## run the archive for amd64 of make release in a root folder that has the C library only; needs root
 	@scripts/release-check.sh

@@ -229,6 +229,17 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return document, err
 }
 
+// ProgramOpenAPI returns the OpenAPI document of the routes of a program, in JSON. The error has the code NotFound when the
+// model is not a program.
+func (c *Client) ProgramOpenAPI(ctx context.Context, program string) (json.RawMessage, error) {
+	if program == "" {
+		return nil, errNoModel()
+	}
+	var document json.RawMessage
+	err := c.doJSON(ctx, http.MethodGet, c.url(nil, "apps", program, "openapi.json"), nil, &document)
+	return document, err
+}
+
 // Index lists the models that the server has loaded or can load.
 func (c *Client) Index(ctx context.Context) ([]Entry, error) { return c.index(ctx, nil) }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,43 +129,59 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 // dots in nested ones; a list is written [a,b,c], and text in quotes (") may contain
 // commas.
 func ParseModel(spec string) (workers.Config, error) {
-	var m workers.Config
-	bad := func(field, format string, args ...any) (workers.Config, error) {
-		return m, coded.Errorf(coded.InvalidArgument, field, format, args...)
+	parts, err := splitOutside(spec, ',')
+	if err != nil {
+		return workers.Config{}, coded.Errorf(coded.InvalidArgument, "model", "%q %w", spec, err)
+	}
+	name, source, _ := strings.Cut(parts[0], "=")
+	m := workers.Config{Name: strings.TrimSpace(name), Source: unquote(source)}
+	if m.Name == "" || m.Source == "" {
+		return workers.Config{}, coded.Errorf(coded.InvalidArgument, "model", "%q is not NAME=SOURCE[,key=value...]", spec)
+	}
+	return m, setParts(&m, m.Name, parts[1:])
+}
+
+// ParseSource reads SOURCE[,key=value...], the argument of `millrace serve`, and names the model after SOURCE. A file or
+// folder may have commas in its name. Errors of settings begin with SOURCE.
+func ParseSource(spec string) (workers.Config, error) {
+	if _, err := os.Stat(spec); err == nil {
+		return ModelFor(spec), nil
 	}
 	parts, err := splitOutside(spec, ',')
 	if err != nil {
-		return bad("model", "%q %w", spec, err)
+		return workers.Config{}, coded.Errorf(coded.InvalidArgument, "SOURCE", "%q %w", spec, err)
 	}
-	name, source, _ := strings.Cut(parts[0], "=")
-	m.Name, m.Source = strings.TrimSpace(name), unquote(source)
-	if m.Name == "" || m.Source == "" {
-		return bad("model", "%q is not NAME=SOURCE[,key=value...]", spec)
-	}
-	s := modelSection(&m)
+	m := ModelFor(unquote(parts[0]))
+	return m, setParts(&m, "SOURCE", parts[1:])
+}
+
+// setParts sets the settings of a model that are written as key=value. Errors begin with at.
+func setParts(m *workers.Config, at string, parts []string) error {
+	s := modelSection(m)
 	seen := map[string]bool{}
 	var errs []error
-	for _, part := range parts[1:] {
+	for _, part := range parts {
 		key, value, ok := strings.Cut(part, "=")
 		key = strings.TrimSpace(key)
+		var err error
 		switch {
 		case !ok || key == "":
-			_, err = bad("", "%q is not key=value", part)
+			err = coded.Errorf(coded.InvalidArgument, "", "%q is not key=value", part)
 		case key == "name" || key == "source":
-			_, err = bad(key, "is given already, as NAME=SOURCE")
+			err = coded.Errorf(coded.InvalidArgument, key, "is given already, as NAME=SOURCE")
 		case seen[key]:
-			_, err = bad(key, "is given twice")
+			err = coded.Errorf(coded.InvalidArgument, key, "is given twice")
 		case slices.Contains(strings.Split(key, "."), ""):
-			_, err = bad(key, "is not a setting")
+			err = coded.Errorf(coded.InvalidArgument, key, "is not a setting")
 		default:
 			err = s.set(key, valuesOf(value))
 		}
 		seen[key] = true
 		if err != nil {
-			errs = append(errs, coded.Within(m.Name, err))
+			errs = append(errs, coded.Within(at, err))
 		}
 	}
-	return m, setting.Join(errs...)
+	return setting.Join(errs...)
 }
 
 // splitOutside splits s at separators that are outside of brackets and quotes.

@@ -1,18 +1,33 @@
 #!/bin/sh
-# release.sh VERSION builds the archives of a release in out/release, on Linux for amd64:
-# with ONNX Runtime for amd64 and arm64, and without cgo for both. What equal sources give
-# is equal, as long as the compilers and Debian's packages are.
+# release.sh VERSION [ARCH...] builds the archives of a release in out/release, on Linux for
+# amd64: with ONNX Runtime and without cgo, for each ARCH (amd64 arm64). What equal sources
+# give is equal, as long as the compilers and Debian's packages are.
 set -eu
 cd "$(dirname "$0")/.."
-version=${1:?usage: release.sh VERSION}
+version=${1:?usage: release.sh VERSION [ARCH...]}
+shift
+[ $# -gt 0 ] || set -- amd64 arm64
 out=$PWD/out/release
 work=$PWD/out/release-work
 runtime=$(sed -n 's/^version=//p' scripts/onnxruntime.sh)
 fail() { echo "release: $1" >&2; exit 1; }
 
 [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "is built on Linux for amd64 only, this is $(uname -s)-$(uname -m)"
-for tool in gcc aarch64-linux-gnu-gcc apt-get dpkg-deb; do
+# triplet ARCH prints the name of the architecture for compilers.
+triplet() {
+    case $1 in
+    amd64) echo x86_64-linux-gnu ;;
+    arm64) echo aarch64-linux-gnu ;;
+    *) return 1 ;;
+    esac
+}
+for arch in "$@"; do
+    triplet "$arch" >/dev/null || fail "ARCH=$arch is unknown: want amd64 or arm64"
+    tool=$(triplet "$arch")-gcc
     command -v "$tool" >/dev/null || fail "$tool is missing: run scripts/deps.sh build release as root"
+done
+for tool in apt-get dpkg-deb; do
+    command -v "$tool" >/dev/null || fail "$tool is missing: archives are built on Debian"
 done
 rm -rf "$out" "$work"
 mkdir -p "$out" "$work"
@@ -87,14 +102,14 @@ pure() {
 go_tool() { "$work/millrace-release" "$@"; }
 
 CGO_ENABLED=0 go build -o "$work/millrace-release" ./cmd/millrace-release
-full amd64 x86_64-linux-gnu
-pages "$work/$name" "$work/$name/millrace"
-share=$work/$name/share
-archive "$name"
-full arm64 aarch64-linux-gnu
-cp -R "$share" "$work/$name/"
-archive "$name"
-for arch in amd64 arm64; do
+# The manual pages and completions come from a program for this machine.
+go build -ldflags "-s -w -X main.version=$version" -o "$work/millrace" ./cmd/millrace
+pages "$work" "$work/millrace"
+share=$work/share
+for arch in "$@"; do
+    full "$arch" "$(triplet "$arch")"
+    cp -R "$share" "$work/$name/"
+    archive "$name"
     pure "$arch"
     cp -R "$share" "$work/$name/"
     archive "$name"

@@ -93,6 +93,9 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if err := cfg.Validate(); err != nil {
 			return usageError{err}
 		}
+		if err := waitLoaded(c.Context(), cl, cfg.Model, c.ErrOrStderr()); err != nil {
+			return err
+		}
 		if _, err := cl.Metadata(c.Context(), cfg.Model, ""); err != nil {
 			return suggestModel(c.Context(), cl, cfg.Model, err)
 		}

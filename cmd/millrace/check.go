@@ -48,13 +48,15 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
 		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models, and those of its repository, together, with the stages of programs, as serve does, unload them, and report which
-models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional, or may come from elsewhere, as
-keys from the variables of a service, or the folder of its socket; what is wrong makes the exit status 1.`,
+		Long: `Check a configuration without serving it: load its models and the models of its repository together, with the
+stages of programs, as serve does, and unload them. Report which models and files the streams lack, and which
+optional libraries and programs this machine has. What is missing is optional, or may come from elsewhere, such
+as keys from the variables of a service, or the folder of its socket. What is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
 	settings := configFlags(c.Flags())
+	foldSettings(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, err := settings.config(args)

@@ -46,14 +46,16 @@ func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong with this machine or a running server, and what to do",
-		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and the server of the configuration, or that at --addr, if it runs.
+		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and
+the server: the one at --addr or MILLRACE_ADDR, which must answer, or else the server of the configuration if it runs.
 
-Each line is ok, warn (it works, with a loss that the line names) or fail, and says what to do; a fail makes the exit status 1. The settings are those of
-millrace serve. No model is loaded: millrace check does that.`,
+Each line is ok, warn (it works, with a loss that the line names) or fail, and says what to do; a fail makes the
+exit status 1. doctor takes the settings of millrace serve. It loads no model: millrace check does.`,
 		Example: "  millrace doctor\n  millrace doctor --config millrace.yaml\n  millrace doctor --addr 192.0.2.7:8000\n  millrace doctor --json | jq '.[] | select(.state != \"ok\")'",
 		Args:    wrongUsage(cobra.NoArgs),
 	}
 	settings := configFlags(c.Flags())
+	foldSettings(c)
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -62,11 +64,11 @@ millrace serve. No model is loaded: millrace check does that.`,
 		if errors.As(err, &usage) {
 			return err
 		}
-		d := doctor{cfg: cfg, host: host, named: c.Flags().Changed("addr")}
+		d := doctor{cfg: cfg, host: host, named: c.Flags().Changed("addr") || os.Getenv(config.EnvAddr) != ""}
 		if err == nil && !d.named {
 			d.host.addr = ownAddr(cfg, d.host.addr)
 		}
-		if flag := c.Flags().Lookup("addr"); host.addr != flag.DefValue {
+		if c.Flags().Changed("addr") || host.addr != c.Flags().Lookup("addr").DefValue { // other commands read the variable, too
 			d.at = " --addr " + host.addr
 		}
 		if err != nil {
@@ -104,7 +106,7 @@ func ownAddr(cfg server.Config, def string) string {
 type doctor struct {
 	cfg   server.Config
 	host  *remote
-	named bool   // --addr was given: a server must be there
+	named bool   // --addr or the variable was given: a server must be there
 	at    string // --addr for commands that ask the same server, if they need it
 	found []symptom
 }

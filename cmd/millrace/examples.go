@@ -29,10 +29,12 @@ func examplesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "examples MODEL",
 		Short: "Print calls of a loaded model, in several languages",
-		Long: `Print calls of a loaded model that can be run as they are printed: with tensors of zeros in JSON and as bytes, and with a
-picture when the model takes pictures, which is picture.jpg in the current folder. Those of a model that may answer more than once
-read its events. Where the server wants a key, they read it from the variable MILLRACE_TOKEN. Those in Python need its standard library only, those in Go the
-package client of this module, and those in JavaScript Node or a browser.`,
+		Long: `Print calls of a loaded model that can be run as they are printed. The calls send tensors of zeros, in JSON and as
+bytes, and picture.jpg of the current folder when the model takes pictures. For a program with JSON, such as a
+class in Python, the calls go to its routes at /apps/MODEL/, with bodies made from its type hints. The calls of a
+model that may answer more than once read its events. Where the server wants a key, the calls read the key from
+the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
+this module or net/http, calls in JavaScript Node or a browser.`,
 		Example:           callExamples,
 		Args:              wrongUsage(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(completeModels, completeNothing),
@@ -57,6 +59,7 @@ package client of this module, and those in JavaScript Node or a browser.`,
 		if err != nil {
 			return err
 		}
+		routes, document, inputs := programRoutes(c.Context(), cl, args[0])
 		call, err := newExampleCall(cl.Addr(), meta, *version, text)
 		if err != nil {
 			return err
@@ -65,9 +68,12 @@ package client of this module, and those in JavaScript Node or a browser.`,
 		if err != nil {
 			return err
 		}
-		call.Key = key != ""
+		call.Key, call.Routes = key != "", routes
 		kind := *format
-		if call.Decoupled {
+		if len(routes) > 0 {
+			kind += " program"
+			call.setTexts(document, inputs)
+		} else if call.Decoupled {
 			kind += " events"
 		}
 		return exampleTemplates[kind].Execute(c.OutOrStdout(), call)
@@ -88,6 +94,7 @@ type exampleCall struct {
 	Decoupled            bool   // the model may answer more than once
 	Binary               bool   // an output has no notation in JSON
 	Key                  bool   // the calls send a key
+	Routes               []exampleRoute
 }
 
 type exampleInput struct {
@@ -154,17 +161,41 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 		c.Bytes += in.Bytes
 		c.Inputs = append(c.Inputs, in)
 	}
-	var inJSON, inHeader []string
+	var inHeader []string
 	for _, in := range c.Inputs {
-		head := fmt.Sprintf(`{"name":%q,"datatype":%q,"shape":%s,`, in.Name, in.Datatype, in.JSONShape())
-		inJSON = append(inJSON, head+`"data":[`+strings.TrimSuffix(strings.Repeat(in.Zero+",", min(in.Elements, maxPrinted+1)), ",")+`]}`)
-		inHeader = append(inHeader, head+fmt.Sprintf(`"parameters":{"binary_data_size":%d}}`, in.Bytes))
+		inHeader = append(inHeader, in.head()+fmt.Sprintf(`"parameters":{"binary_data_size":%d}}`, in.Bytes))
 	}
 	if c.InJSON && total <= maxPrinted {
-		c.JSON = `{"inputs":[` + strings.Join(inJSON, ",") + `]}`
+		c.JSON = c.requestJSON()
 	}
 	c.Header = `{"inputs":[` + strings.Join(inHeader, ",") + `]}`
 	return c, nil
+}
+
+// requestJSON returns the request with tensors in JSON.
+func (c *exampleCall) requestJSON() string {
+	var inputs []string
+	for _, in := range c.Inputs {
+		inputs = append(inputs, in.head()+`"data":[`+strings.TrimSuffix(strings.Repeat(in.Zero+",", min(in.Elements, maxPrinted+1)), ",")+`]}`)
+	}
+	return `{"inputs":[` + strings.Join(inputs, ",") + `]}`
+}
+
+// setTexts gives the inputs of a program values that the schemas of its route allow.
+func (c *exampleCall) setTexts(document, schemas map[string]any) {
+	for i := range c.Inputs {
+		if schema, _ := schemas[c.Inputs[i].Name].(map[string]any); schema != nil {
+			c.Inputs[i].Zero = elementOf(document, schema, c.Inputs[i].Datatype)
+		}
+	}
+	if c.JSON != "" {
+		c.JSON = c.requestJSON()
+	}
+}
+
+// head returns the beginning of an input in JSON.
+func (in exampleInput) head() string {
+	return fmt.Sprintf(`{"name":%q,"datatype":%q,"shape":%s,`, in.Name, in.Datatype, in.JSONShape())
 }
 
 // JSONShape returns the shape in JSON.
@@ -194,6 +225,8 @@ var exampleTemplates = map[string]*template.Template{}
 func init() {
 	for name, text := range map[string]string{
 		"curl": curlCalls, "python": pythonCalls, "go": goCalls, "js": jsCalls,
+		"curl program": routeCalls + curlProgram, "python program": routeCalls + `{{template "routes python" .}}`,
+		"go program": routeCalls + `{{template "routes go" .}}`, "js program": routeCalls + `{{template "routes js" .}}`,
 		"curl events": curlEvents, "python events": pythonEvents, "go events": goEvents, "js events": jsEvents,
 	} {
 		exampleTemplates[name] = template.Must(template.New(name).Parse(strings.TrimLeft(text, "\n")))
@@ -215,6 +248,11 @@ curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{
 # A picture, of any size: JPEG, PNG or WebP.
 curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
 {{- end}}`
+
+const curlProgram = `{{template "routes curl" .}}{{if and .JSON (not .Decoupled)}}# Tensors in JSON: an input that is not text has its value in JSON.
+curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
+echo
+{{end}}`
 
 const curlEvents = `
 # Tensors as bytes behind the JSON, little-endian. Each answer is an event with a reply in JSON.

@@ -28,7 +28,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat", "--model", "half="+half,
-		"--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+		"--model", "sum="+sumClass(t)+",python=/usr/bin/python3", "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
 	dir := t.TempDir()
 	shot, err := os.ReadFile(picture(t))
 	if err != nil {
@@ -53,6 +53,7 @@ func TestExamples(t *testing.T) {
 				{"bare", map[string]int{"curl": 1, "python": 2, "go": 1, "js": 2}, "scores"},
 				{"half", map[string]int{"curl": 2, "python": 2, "go": 1, "js": 2}, "y"},
 				{"count", map[string]int{"curl": 2, "python": 1, "go": 1, "js": 1}, "OUT"},
+				{"sum", map[string]int{"curl": 2, "python": 1, "go": 1, "js": 1}, "unit m"},
 			} {
 				text, stderr, code := millrace(t, "examples", c.model, "--format", format, "--addr", addr)
 				if code != 0 || stderr != "" {
@@ -60,7 +61,9 @@ func TestExamples(t *testing.T) {
 				}
 				out := runExample(t, format, dir, root, text)
 				want := c.want + " "
-				if format == "curl" {
+				if c.model == "sum" {
+					want = c.want
+				} else if format == "curl" {
 					want = `"name":"` + c.want + `"`
 				}
 				if got := strings.Count("\n"+out, want); got != c.calls[format] {
@@ -69,6 +72,32 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sumClass returns a class in Python whose inputs are JSON of several types.
+func sumClass(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sum.py")
+	text := `
+import dataclasses, enum, typing
+
+class Unit(enum.Enum):
+    METRE = "m"
+
+@dataclasses.dataclass
+class Part:
+    length: float
+    names: list[str]
+
+class Sum:
+    def infer(self, parts: list[Part], unit: Unit, note: str, digits: typing.Optional[int] = None, deep: bool = False) -> dict:
+        assert isinstance(unit, Unit) and isinstance(parts[0], Part)
+        return {"sum": sum(p.length for p in parts), "text": "unit " + unit.value}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // runExample runs a printed program and returns its output.

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"millrace/client"
+	"millrace/stream/coded"
 )
 
 // healthTimeout is how long the server may take to answer.
@@ -14,36 +17,67 @@ const healthTimeout = 5 * time.Second
 
 func healthCommand() *cobra.Command {
 	var live bool
+	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Exit with 0 if a server is ready",
-		Long: `Ask a running server whether it is ready: all models of its configuration are loaded, and it does not drain. No key is needed. The exit status is 0 if it
-is, and otherwise 1, also when it does not answer within 5 s. Images of containers have it as their health check.`,
-		Example: "  millrace health\n  millrace health --live",
+		Long: `Ask a running server whether it is ready: all models of its configuration are loaded, and it does not drain. No key
+is needed. The exit status is 0 if the server is ready, and otherwise 1, also when the server does not answer
+within 5 s. Images of containers have the command as their health check.
+
+With --wait the command asks again until the server is ready, also while no server answers at the address.`,
+		Example: "  millrace health\n  millrace health --live\n  millrace serve --config millrace.yaml & millrace health --wait 30s && millrace models",
 		Args:    wrongUsage(cobra.NoArgs),
 	}
 	host := remoteFlags(c)
-	c.Flags().BoolVar(&live, "live", false, "0 if it answers, also while it loads models or drains")
+	c.Flags().BoolVar(&live, "live", false, "0 if the server answers, also while it loads models or drains")
+	c.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the server is ready (one question)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if wait < 0 {
+			return usagef("--wait: %v is negative", wait)
+		}
 		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
 		defer cl.Close()
-		ctx, cancel := context.WithTimeout(c.Context(), healthTimeout)
-		defer cancel()
-		h, err := cl.Health(ctx)
-		switch {
-		case err != nil:
-			return err
-		case h.Ready:
-			_, err = fmt.Fprintln(c.OutOrStdout(), "ready")
-		case live:
-			_, err = fmt.Fprintln(c.OutOrStdout(), "live")
-		default:
-			err = errors.New("the server is not ready: millrace models says which models are not loaded")
+		end := time.Now().Add(wait)
+		for {
+			word, err := askHealth(c.Context(), cl, live)
+			if err == nil {
+				_, err = fmt.Fprintln(c.OutOrStdout(), word)
+				return err
+			}
+			if c.Context().Err() != nil || !time.Now().Add(waitPause).Before(end) || needsCredentials(err) {
+				return err
+			}
+			select {
+			case <-c.Context().Done():
+			case <-time.After(waitPause):
+			}
 		}
-		return err
 	}
 	return c
+}
+
+// askHealth asks a server once, and returns ready, or live if live is set and the server answers.
+func askHealth(ctx context.Context, cl *client.Client, live bool) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	h, err := cl.Health(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case h.Ready:
+		return "ready", nil
+	case live:
+		return "live", nil
+	}
+	return "", errors.New("the server is not ready: millrace models says which models are not loaded")
+}
+
+// needsCredentials reports whether a server answers that it wants other credentials, which waiting does not change.
+func needsCredentials(err error) bool {
+	code := coded.CodeOf(err)
+	return code == coded.Unauthenticated || code == coded.PermissionDenied
 }

@@ -91,6 +91,9 @@ status is 1.`,
 			return err
 		}
 		defer cl.Close()
+		if err := waitLoaded(c.Context(), cl, in.model, c.ErrOrStderr()); err != nil {
+			return err
+		}
 		return in.run(c.Context(), cl, c.InOrStdin(), c.ErrOrStderr())
 	}
 	return c

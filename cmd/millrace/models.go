@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"strconv"
@@ -22,6 +23,7 @@ const modelsExamples = `  millrace models
   millrace models --kinds
   millrace models show motion
   millrace models load delay fixed=5ms per_item=1ms instances=2
+  millrace models swap delay fixed=2ms
   millrace models scale delay 4
   millrace models unload delay`
 
@@ -50,7 +52,7 @@ func modelsCommand() *cobra.Command {
 		defer cl.Close()
 		return listModels(c, cl, asJSON)
 	}
-	c.AddCommand(showCommand(), loadCommand(), scaleCommand(), unloadCommand())
+	c.AddCommand(showCommand(), loadCommand(), swapCommand(), scaleCommand(), unloadCommand())
 	return c
 }
 
@@ -162,24 +164,34 @@ func loadCommand() *cobra.Command {
 		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
 		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server and loaded under its name without the ending, or under --name.",
 		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load ./digits/1/model.onnx --name digits",
-		Args:    wrongUsage(cobra.MinimumNArgs(1)),
-
-		ValidArgsFunction: completeArgs(completeLoadable, completeParameters),
 	}
+	return loadWith(c, nil)
+}
+
+func swapCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "swap MODEL [key=value...]",
+		Short: "Replace a loaded model, with no frame lost",
+		Long: `Replace a loaded model with other parameters or another file. The open streams of the model stay open: the server
+loads the new model beside the old one, moves the waiting frames to the new model, and unloads the old model
+after its last batch. When the new model cannot be loaded, the old one stays. A file, such as ./digits.onnx, is
+sent to the server and replaces the model of its name, or of --name.`,
+		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap ./new.onnx --name digits",
+	}
+	return loadWith(c, stream.Params{"swap": true})
+}
+
+// loadWith makes c a command that loads a model. how is added to the parameters of each load.
+func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
+	c.Args = wrongUsage(cobra.MinimumNArgs(1))
+	c.ValidArgsFunction = completeArgs(completeLoadable, completeParameters)
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	as := c.Flags().String("name", "", "of a model that is loaded from a file (the file's name without the ending)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		params := stream.Params{}
-		for _, a := range args[1:] {
-			key, value, ok := strings.Cut(a, "=")
-			if !ok || key == "" {
-				return usagef("%q is not key=value", a)
-			}
-			if _, twice := params[key]; twice {
-				return usagef("%s: is given twice", key)
-			}
-			params[key] = parameter(value)
+		params, err := loadParams(args[1:], how)
+		if err != nil {
+			return err
 		}
 		cl, err := host.dial()
 		if err != nil {
@@ -207,6 +219,25 @@ func loadCommand() *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// loadParams reads the parameters key=value of a load, and adds how.
+func loadParams(args []string, how stream.Params) (stream.Params, error) {
+	params := maps.Clone(how)
+	if params == nil {
+		params = stream.Params{}
+	}
+	for _, a := range args {
+		key, value, ok := strings.Cut(a, "=")
+		if !ok || key == "" {
+			return nil, usagef("%q is not key=value", a)
+		}
+		if _, given := params[key]; given {
+			return nil, usagef("%s: is given twice", key)
+		}
+		params[key] = parameter(value)
+	}
+	return params, nil
 }
 
 func scaleCommand() *cobra.Command {

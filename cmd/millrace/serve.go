@@ -36,15 +36,21 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [SOURCE] [-- ARG...]",
 		Short: "Run the server",
-		Long: `Run the server until SIGTERM or SIGINT, which drain it: it opens no new streams, ends waiting frames, and answers frames in flight.
+		Long: `Run the server until SIGTERM or SIGINT. The server then drains: it opens no new streams, ends waiting
+frames, and answers frames in flight. When the server is ready, it prints one line with its addresses.
 
-When it is ready, it prints one line with its addresses. SIGHUP reopens the log file and the audit log, for their rotation, and reads the configuration again: models, hosts, origins, quotas and the log's level; the log names what needs a restart. Each setting is a key of the configuration
-file, a flag, and a variable such as MILLRACE_HTTP; a flag overrides a variable, and a variable overrides the file.
+SIGHUP reopens the log file and the audit log after their rotation, and reads the configuration again: models,
+hosts, origins, quotas and the log's level. The log names each change that needs a restart.
 
-An address that other machines can reach needs auth.keys (see millrace keys) or api_key, so that clients have to authenticate, or --insecure.
+Each setting is a key of the configuration file, a flag, and a variable such as MILLRACE_HTTP. A flag overrides
+a variable, and a variable overrides the file.
 
-SOURCE is short for one model named after it: a file, a folder or a kind of worker. When it is a program, such as service.py, and the only model, its
-routes are at the root, too (--root), as with millrace run. What follows on -- are the arguments of the program.`,
+An address that other machines can reach needs credentials of clients: auth.keys (see millrace keys) or api_key.
+--insecure serves without credentials.
+
+SOURCE is a file, a folder, an address or a kind of worker, with settings of the model behind commas, as in
+--model. The model is named after SOURCE. The routes of a program such as service.py are also at the root (see
+--root) when it is the only model. The arguments of the program follow on --.`,
 		Example: serveExamples,
 		Args:    wrongUsage(beforeDash(cobra.MaximumNArgs(1))),
 	}
@@ -60,8 +66,9 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SOURCE [-- ARG...]",
 		Short: "Run the server with one program, whose routes are at the root",
-		Long: `Run the server with one program, such as service.py: its routes are at the root, beside those of the server, and at /apps/NAME/. What follows on -- are
-the arguments of the program. When all workers of the program have failed, the server ends with the reason. Otherwise it is millrace serve SOURCE.`,
+		Long: `Run the server with one program, such as service.py. The routes of the program are at the root, beside the
+routes of the server, and at /apps/NAME/. The arguments of the program follow on --. When all workers of the
+program have failed, the server ends with the reason. Otherwise the command is millrace serve SOURCE.`,
 		Example: runExamples,
 		Args:    wrongUsage(beforeDash(cobra.ExactArgs(1))),
 	}
@@ -88,6 +95,8 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 // argument, and no other model.
 func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	settings := configFlags(c.Flags())
+	foldSettings(c)
+	c.Flags().StringVar(&settings.python, "python", "", "interpreter of SOURCE, a path or a name in PATH")
 	settings.alone = alone
 	c.RunE = func(c *cobra.Command, args []string) error {
 		heap.Reserve()
@@ -213,6 +222,7 @@ type flagSettings struct {
 	file   string
 	models []string
 	source string   // the name of the model that the argument SOURCE makes
+	python string   // the interpreter of SOURCE; "" = not given
 	alone  bool     // it is a program, and the only model
 	args   []string // of the program; nil = none are given
 
@@ -300,9 +310,9 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 		return cfg, usageError{f.withFlagNames(cfg, setting.Join(wrong...))}
 	}
 	if len(args) == 1 {
-		m := config.ModelFor(args[0])
-		if m.Params, err = f.programArgs(m.Source); err != nil {
-			return cfg, err
+		m, err := f.sourceModel(args[0])
+		if err != nil {
+			return cfg, usageError{err}
 		}
 		f.source, cfg.Models = m.Name, append(cfg.Models, m)
 		if err := f.root(&cfg, m); err != nil {
@@ -310,27 +320,50 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 		}
 	} else if f.args != nil {
 		return cfg, usagef("--: what follows are arguments of SOURCE, which is missing")
+	} else if f.python != "" {
+		return cfg, usagef("--python: is the interpreter of SOURCE, which is missing: for a model of --model, write NAME=FILE.py,python=%s", f.python)
 	}
 	cfg.Version = version
 	cfg = cfg.WithDefaults()
 	return cfg, f.withFlagNames(cfg, setting.Join(cfg.Validate(), checkReachable(cfg)))
 }
 
-// programArgs returns the parameter that has the arguments of the program.
-func (f *flagSettings) programArgs(source string) (stream.Params, error) {
-	if len(f.args) == 0 {
-		return nil, nil
+// sourceModel returns the model of the argument SOURCE[,key=value...], with the interpreter of --python and the arguments of
+// the program.
+func (f *flagSettings) sourceModel(spec string) (m workers.Config, err error) {
+	if m, err = config.ParseSource(spec); err != nil {
+		return m, err
 	}
-	name, _, err := workers.KindOf(source)
+	if f.python != "" {
+		err = f.parameter(&m, "--python", "python", f.python, "interpreter")
+	}
+	if err == nil && len(f.args) > 0 {
+		var text []byte
+		if text, err = json.Marshal(f.args); err == nil {
+			err = f.parameter(&m, "--", "args", string(text), "arguments")
+		}
+	}
+	return m, err
+}
+
+// parameter sets a parameter of the kind of a model, which the flag has given.
+func (f *flagSettings) parameter(m *workers.Config, flag, name, value, what string) error {
+	kindName, _, err := workers.KindOf(m.Source)
 	if err != nil {
-		return nil, nil // which is told with the other errors
+		return nil // which is told with the other errors
 	}
-	kind, _ := workers.Lookup(name)
-	if _, ok := kind.Table().Find("args"); !ok {
-		return nil, usagef("--: %q takes no arguments: it is a model of kind %s", source, name)
+	kind, _ := workers.Lookup(kindName)
+	if _, ok := kind.Table().Find(name); !ok {
+		return usagef("%s: %q takes no %s: it is a model of kind %s", flag, m.Source, what, kindName)
 	}
-	text, err := json.Marshal(f.args)
-	return stream.Params{"args": string(text)}, err
+	if _, twice := m.Params[name]; twice {
+		return usagef("%s: SOURCE has %s already", flag, name)
+	}
+	if m.Params == nil {
+		m.Params = stream.Params{}
+	}
+	m.Params[name] = value
+	return nil
 }
 
 // root puts the routes of the program m at the root, if it is the only model.

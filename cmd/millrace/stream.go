@@ -64,6 +64,9 @@ such. If drawing is slower than the video, sending waits for it. The overlay of 
 		}
 		defer cl.Close()
 		o.Client = cl
+		if err := waitLoaded(c.Context(), cl, o.Model, c.ErrOrStderr()); err != nil {
+			return err
+		}
 		out := c.OutOrStdout()
 		lines := newProgress(out)
 		if asJSON {

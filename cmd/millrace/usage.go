@@ -78,6 +78,9 @@ func notACommand(c *cobra.Command, word string) error {
 
 // flagError says what is wrong with a flag. It begins with the flag.
 func flagError(c *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return pflag.ErrHelp
+	}
 	var (
 		unknown  *pflag.NotExistError
 		invalid  *pflag.InvalidValueError

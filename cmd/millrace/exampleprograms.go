@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"millrace/client"
+	"millrace/internal/openapi"
+)
+
+// exampleRoute is a route of a program that takes JSON.
+type exampleRoute struct {
+	URL  string
+	JSON string // a body that the schema of the route allows
+}
+
+// programRoutes returns the routes with JSON of the program that a model is, and the schemas of the inputs of the route infer.
+// A model that is not a program has none.
+func programRoutes(ctx context.Context, cl *client.Client, model string) (routes []exampleRoute, document, inputs map[string]any) {
+	text, err := cl.ProgramOpenAPI(ctx, model)
+	if err != nil || json.Unmarshal(text, &document) != nil {
+		return nil, nil, nil
+	}
+	paths, _ := document["paths"].(map[string]any)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		schema := at(paths, path, "post", "requestBody", "content", "application/json", "schema")
+		if schema == nil || takesFile(schema) {
+			continue
+		}
+		body, err := json.Marshal(openapi.ExampleValue(document, schema))
+		if err != nil {
+			continue
+		}
+		route := exampleRoute{URL: cl.Addr() + "/apps/" + model + path, JSON: string(body)}
+		if path == "/infer" {
+			inputs, _ = schema["properties"].(map[string]any)
+			routes = slices.Insert(routes, 0, route)
+			continue
+		}
+		routes = append(routes, route)
+	}
+	return routes, document, inputs
+}
+
+// takesFile reports whether an object has a file, such as a picture, which is better sent as the body.
+func takesFile(schema map[string]any) bool {
+	properties, _ := schema["properties"].(map[string]any)
+	for name := range properties {
+		if format := at(properties, name)["format"]; format == "byte" || format == "binary" {
+			return true
+		}
+	}
+	return false
+}
+
+// at returns the object at the end of a path of keys, nil when it is not there.
+func at(of map[string]any, path ...string) map[string]any {
+	for _, key := range path {
+		of, _ = of[key].(map[string]any)
+	}
+	return of
+}
+
+// elementOf returns an element of an input of a program in JSON: a text input has the value of its type hint in JSON, a text
+// as it is.
+func elementOf(document, schema map[string]any, datatype string) string {
+	value := openapi.ExampleValue(document, schema)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "0"
+	}
+	if _, isText := value.(string); datatype == "BYTES" && !isText {
+		text, err = json.Marshal(string(text))
+	}
+	if err != nil {
+		return "0"
+	}
+	return string(text)
+}
+
+const routeCalls = `
+{{define "routes curl"}}{{range .Routes}}# The route of the program, in JSON.
+curl -sS{{if $.Decoupled}}N{{end}} --fail-with-body{{if $.Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{$.Shell .URL}} -H 'Content-Type: application/json' -d {{$.Shell .JSON}}
+echo
+
+{{end}}{{end -}}
+{{- define "routes python"}}import json
+{{- if .Key}}
+import os
+{{- end}}
+from urllib.request import Request, urlopen
+
+headers = {"Content-Type": "application/json"}
+{{- if .Key}}
+headers["Authorization"] = "Bearer " + os.environ["MILLRACE_TOKEN"]
+{{- end}}
+{{range .Routes}}
+# The route of the program, in JSON.
+body = json.loads({{$.PythonText .JSON}})
+with urlopen(Request("{{.URL}}", json.dumps(body).encode(), headers)) as reply:
+    print(reply.read().decode())
+{{end}}{{end -}}
+{{- define "routes go"}}package main
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+{{- if .Key}}
+	"os"
+{{- end}}
+	"strings"
+)
+
+func main() {
+{{- range .Routes}}
+	// The route of the program, in JSON.
+	call("{{.URL}}", {{printf "%q" .JSON}})
+{{- end}}
+}
+
+func call(url, body string) {
+	request, err := http.NewRequest("POST", url, strings.NewReader(body))
+	if err != nil {
+		log.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+{{- if .Key}}
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("MILLRACE_TOKEN"))
+{{- end}}
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		log.Fatalf("%s: %s %v", reply.Status, text, err)
+	}
+	fmt.Println(string(text))
+}
+{{end -}}
+{{- define "routes js"}}const headers = {'Content-Type': 'application/json'};
+{{- if .Key}}
+headers.Authorization = 'Bearer ' + process.env.MILLRACE_TOKEN;
+{{- end}}
+{{range .Routes}}
+{ // The route of the program, in JSON.
+  const reply = await fetch('{{.URL}}', {method: 'POST', headers, body: JSON.stringify({{.JSON}})});
+  if (!reply.ok) throw new Error(await reply.text());
+  console.log(await reply.text());
+}
+{{end}}{{end}}`
+
+// PythonText returns a text as a literal of Python.
+func (*exampleCall) PythonText(text string) string {
+	literal, err := json.Marshal(text) // escapes of JSON are escapes of Python
+	if err != nil {
+		return `""`
+	}
+	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(literal))
+}
