@@ -23,6 +23,7 @@ type Config struct {
 	HTTP        string        `yaml:"http" form:"address" default:"127.0.0.1:8000" help:"address of REST and WebSocket, or off"`
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
 	Metrics     Metrics       `yaml:"metrics"`
+	Apps        Apps          `yaml:"apps"`
 	Management  Management    `yaml:"management"`
 	Name        string        `yaml:"name" default:"millrace" help:"name of the server in its metadata: triton for programs that look for that one"`
 	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
@@ -98,6 +99,11 @@ type Log struct {
 	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" help:"most lines a second for the frames of one model, or the requests of one route, at level debug; the others are counted as suppressed"`
 }
 
+// Apps configures where programs are served.
+type Apps struct {
+	Address string `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8010" help:"a separate address at which there are the routes of programs alone, so that their pages have an origin of their own: without the sandbox in which browsers show them on the address http, and with the headers by which a program lets pages of other origins read its replies"`
+}
+
 // Management configures where clients manage the server: do what needs the role manage.
 type Management struct {
 	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" help:"an address, or unix:/PATH for a unix socket, at which alone requests of HTTP that need the role manage are answered, beside all others; off = nowhere, also not over gRPC. The address http answers them as if they did not exist. Clients have to authenticate as there; a unix socket is not encrypted"`
@@ -119,6 +125,8 @@ func (m Management) Mode() fs.FileMode {
 func (c *Config) validateManagement() error {
 	on := func(addr string) bool { return addr != "" && addr != Off }
 	switch m := c.Management; {
+	case on(c.Apps.Address) && c.HTTP == Off:
+		return coded.Errorf(coded.InvalidArgument, "apps.address", "needs http, which is off")
 	case on(m.Address) && c.HTTP == Off:
 		return coded.Errorf(coded.InvalidArgument, "management.address", "needs http, which is off")
 	case on(m.GRPC) && !m.Apart():

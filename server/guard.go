@@ -69,6 +69,9 @@ func (s *Server) guardRoutes() error {
 			r.Handlers = append(append(first, before...), r.Handlers...)
 		}
 	}
+	if c := s.cfg.Apps; c.Address != "" && c.Address != Off {
+		s.http.OnlyPrograms(func(path string) bool { return path == "/" || path == "/apps" || strings.HasPrefix(path, "/apps/") })
+	}
 	if s.cfg.Management.Apart() {
 		s.http.Reserve(func(method, path string) bool {
 			of := described[method+" "+path]

@@ -58,6 +58,7 @@ var listeners = []listener{
 	{name: "streams", on: "http", open: openStreams},
 	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
 	{name: "metrics", path: "metrics.address", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
+	{name: "programs", path: "apps.address", addr: func(c *Config) string { return c.Apps.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenPrograms() }},
 	{name: management, path: "management.address", addr: func(c *Config) string { return c.Management.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenManagement() }},
 	{name: "management_grpc", path: "management.grpc", addr: func(c *Config) string { return c.Management.GRPC }, scheme: "grpc", listen: func(s *Server) (net.Addr, error) { return s.grpc.ListenManagement() }},
 }
@@ -80,7 +81,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.auth.on(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.auth.on(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
 		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.isProxy, Lasts: s.lasts(), Still: s.still(),
 	})
 	if err != nil {
@@ -88,7 +89,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	}
 	s.observe.measureRequests(h.App, s.requests["http"], s.cfg.Metrics.Path)
 	s.serveLogins(h.App)
-	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: s.sessionCookie(), Log: s.log}) // before the routes that a program at the root may replace
+	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log}) // before the routes that a program at the root may replace
 	if !s.cfg.Metrics.Separate() {
 		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
 	}
@@ -231,7 +232,7 @@ func (s *Server) open() error {
 
 // Listener is an address that a server listens on.
 type Listener struct {
-	Name    string // http, grpc, metrics, management or management_grpc
+	Name    string // http, grpc, metrics, programs, management or management_grpc
 	Setting string // of its address, such as metrics.address
 	Addr    string // host:port, or unix:PATH
 	URL     string // with the scheme, unix: for one of a unix socket; "" when it is not for clients of models

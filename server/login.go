@@ -186,14 +186,6 @@ func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
 	c.Cookie(cookie)
 }
 
-// sessionCookie returns sessionName if there are sessions.
-func (s *Server) sessionCookie() string {
-	if !s.auth.on() {
-		return ""
-	}
-	return sessionName
-}
-
 // keyHeader returns keyName if clients need a key.
 func (s *Server) keyHeader() string {
 	if !s.auth.on() {

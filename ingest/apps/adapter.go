@@ -48,7 +48,8 @@ type Adapter struct {
 	serving chan struct{}
 
 	statesMu sync.Mutex
-	states   map[string]any // of styles, by program
+	states   map[string]any      // of styles, by program
+	warned   map[string]struct{} // of withheld
 
 	base     context.Context // of the requests; ends when those in flight must end
 	cancel   context.CancelCauseFunc
@@ -79,13 +80,14 @@ func New(h *httpd.Server, opts Options) *Adapter {
 		opts.Log = slog.Default()
 	}
 	a := &Adapter{
-		http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), states: map[string]any{},
+		http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), states: map[string]any{}, warned: map[string]struct{}{},
 		awaits: map[string]*await{},
 	}
 	a.base, a.cancel = context.WithCancelCause(context.Background())
 	a.tasks = routines.New(func(name string, value any, stack []byte) {
 		opts.Log.Error("a panic ended a reply", "goroutine", name, "panic", value, "stack", string(stack))
 	})
+	h.App.Use(a.atOwn)
 	if opts.Root != "" {
 		h.App.Use(a.root)
 	}
@@ -138,6 +140,19 @@ func (a *Adapter) named(c *fiber.Ctx) error {
 	return a.serve(c, strings.Clone(name), "/"+c.Params("*"), false)
 }
 
+// atOwn answers requests to the address of programs alone, at which there are no other routes.
+func (a *Adapter) atOwn(c *fiber.Ctx) error {
+	switch path := c.Path(); {
+	case !httpd.ToPrograms(c) || path == "/apps" || strings.HasPrefix(path, "/apps/"):
+		return c.Next()
+	case a.opts.Root != "":
+		return a.serve(c, a.opts.Root, path, true)
+	case path == "/" && (c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead):
+		return c.Redirect("/apps", fiber.StatusFound)
+	}
+	return fiber.ErrNotFound
+}
+
 // root answers a request to the program that is served alone, unless the server has a route
 // for it and the program's style none in its place.
 func (a *Adapter) root(c *fiber.Ctx) error {
@@ -182,6 +197,10 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 		return x.starting(err)
 	}
 	x := &Exchange{Ctx: c, Alone: alone, Began: c.Context().Time(), a: a, s: s}
+	if !x.own() { // also of what the server answers in place of the program, which has texts of it
+		c.Set(fiber.HeaderContentSecurityPolicy, sandbox)
+	}
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	defer func() {
 		if x != nil { // it has not become one of events
 			a.requests.End()

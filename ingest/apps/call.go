@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
@@ -63,8 +64,7 @@ func (x *Exchange) call() (live bool, err error) {
 		}
 	}
 	if x.Route.Events {
-		x.events(f)
-		return true, nil
+		return x.events(f)
 	}
 	ctx, cancel := x.limit(x.a.http.Context(x.Ctx, x.s.ctx))
 	defer cancel()
@@ -159,7 +159,7 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 		}
 		v := string(value)
 		if key == "cookie" {
-			if v = withoutPair(withoutPair(v, ";", x.a.opts.Key), ";", x.a.opts.Session); v == "" {
+			if v = x.cookiesOf(v); v == "" {
 				return
 			}
 		}
@@ -260,6 +260,11 @@ func (x *Exchange) answer(a *Answer, r *stream.Result) error {
 	if x.style.Answer != nil {
 		x.style.Answer(x, a)
 	}
+	if err := x.guard(a); err != nil {
+		a.Memory.Release()
+		a.Memory = nil
+		return err
+	}
 	return nil
 }
 
@@ -299,13 +304,20 @@ func (x *Exchange) trace() {
 
 // head writes the header of a reply.
 func (a *Answer) head(c *fiber.Ctx) {
-	h := &c.Response().Header
 	c.Status(a.Status)
+	a.fill(&c.Response().Header)
+}
+
+// fill adds what a says to a header.
+func (a *Answer) fill(h *fasthttp.ResponseHeader) {
 	if a.ContentType != "" {
 		h.SetContentType(a.ContentType)
 	}
 	for name, value := range a.Header {
 		httpd.AddHeader(h, name, value)
+	}
+	for _, c := range a.Cookies {
+		h.Add(fiber.HeaderSetCookie, c)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestCall(t *testing.T) {
 		"endpoint": {got.Endpoint, "call"}, "method": {got.Method, "POST"}, "path": {got.Path, "/call"}, "query": {got.Query, "a=1&b=%20"},
 		"content type": {got.ContentType, "text/x"}, "body": {got.Body, "hello"}, "header": {got.Header["x-two"], "1, 2"}, "cookie": {got.Header["cookie"], "c=d; e=f"},
 		"no length": {got.Header["content-length"], ""}, "trace": {got.Trace, trace},
-		"reply's type": {a.Header.Get("Content-Type"), "application/json"}, "reply's header": {a.Header.Get("X-Own"), "1"}, "reply's cookie": {a.Header.Get("Set-Cookie"), "a=b"},
+		"reply's type": {a.Header.Get("Content-Type"), "application/json"}, "reply's header": {a.Header.Get("X-Own"), "1"}, "reply's cookie": {a.Header.Get("Set-Cookie"), "app.svc.a=b; Path=/apps/svc/"},
 	} {
 		if is[0] != is[1] {
 			t.Errorf("%s: %q, want %q", name, is[0], is[1])

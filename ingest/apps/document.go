@@ -59,6 +59,9 @@ func (x *Exchange) builtin() (bool, error) {
 	case "/":
 		return true, x.Ctx.JSON(x.a.row(x.Program))
 	case "/docs":
+		if x.own() {
+			return false, nil // the page is at the origin of the console
+		}
 		return true, x.Ctx.Redirect("/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)
 	case "/openapi.json":
 		doc, err := Document(x.Program, "/apps/"+x.Program.Name)

@@ -31,16 +31,22 @@ func (x *Exchange) takesEvents() error {
 }
 
 // events answers a request with an event for each answer of the program, once the handler has
-// returned. An error before the first one is the reply itself. It takes over f's memory and
-// ends the request.
-func (x *Exchange) events(f stream.Frame) {
+// returned. An error before the first one is the reply itself. It takes over f's memory and,
+// when it reports true, ends the request.
+func (x *Exchange) events(f stream.Frame) (live bool, err error) {
 	c := x.Ctx
 	head := Answer{Status: fiber.StatusOK, ContentType: httpd.EventStream + "; charset=utf-8", Header: map[string]string{fiber.HeaderCacheControl: "no-store"}}
 	if x.style.Answer != nil {
 		x.style.Answer(x, &head)
 	}
+	if err := x.guard(&head); err != nil {
+		err = x.refuse(&f, err)
+		f.Lease.Release()
+		return false, err
+	}
 	head.head(c)
 	model := x.Program.modelOf(x.Route)
+	x.atOwn = x.own()
 	x.a.http.GoLive(c, x.s.ctx, x.a.run, "events", func(l *httpd.Live) { x.sendEvents(l, model, f) }, func() {
 		x.Ctx = nil
 		x.Result = x.s.oneShot.Refuse(model, "", &f, httpd.ErrClientGone)
@@ -48,6 +54,7 @@ func (x *Exchange) events(f stream.Frame) {
 		x.ended(httpd.StatusClientClosed, httpd.ErrClientGone)
 		x.a.requests.End()
 	})
+	return true, nil
 }
 
 // run starts a goroutine of the adapter.
@@ -83,7 +90,7 @@ func (x *Exchange) sendEvents(l *httpd.Live, model string, f stream.Frame) {
 		case p != nil && p.Status >= fiber.StatusBadRequest && !sent:
 			var a Answer
 			if err = x.answer(&a, r); err == nil {
-				denied := l.Deny(a.Status, a.ContentType, a.Header, a.Body)
+				denied := l.Deny(a.Status, a.fill, a.Body)
 				a.Memory.Release()
 				if denied {
 					r.Release()
@@ -145,7 +152,7 @@ func (x *Exchange) endEvents(l *httpd.Live, err error) {
 		_ = l.Begin()
 	}
 	if x.style.Fail != nil {
-		if a := x.style.Fail(x, told); a != nil && l.Deny(a.Status, a.ContentType, a.Header, a.Body) {
+		if a := x.style.Fail(x, told); a != nil && l.Deny(a.Status, a.fill, a.Body) {
 			return
 		}
 	}

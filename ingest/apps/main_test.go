@@ -63,9 +63,28 @@ func (*program) Init(context.Context, *workers.Env) (*stream.Model, error) {
 			{Method: "POST", Path: "/", Endpoint: "echo"},
 			{Method: "POST", Path: "/console/run", Endpoint: "echo"},
 			{Method: "GET", Path: "/docs/run", Endpoint: "call"},
+			{Method: "POST", Path: "/reply", Endpoint: "reply"},
+			{Method: "GET", Path: "/page", Endpoint: "page", ContentType: "text/html"},
+			{Method: "POST", Path: "/reply_events", Endpoint: "reply", Events: true},
+			{Method: "POST", Path: "/data_events", Endpoint: "data", Events: true},
 		}},
 	}, nil
 }
+
+// page writes into its title what it may do at the origin that it came from.
+const page = `<!DOCTYPE html><title>waiting</title><script>
+async function attempt(name, f) { try { return name + "=" + await f(); } catch (e) { return name + "=" + e.name; } }
+(async () => {
+	const out = [
+		"origin=" + self.origin,
+		await attempt("cookies", () => { document.cookie = "mine=1"; return document.cookie; }),
+		await attempt("storage", () => { localStorage.x = 1; return "yes"; }),
+		await attempt("models", async () => (await fetch("/v2/models")).status),
+		await attempt("post", async () => (await fetch("echo", {method: "POST", body: "x"})).status),
+	];
+	document.title = out.join(" ");
+})();
+</script>`
 
 func element(text []byte) []stream.Tensor {
 	return []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}}
@@ -89,6 +108,20 @@ func (*program) Run(ctx context.Context, b *batching.Batch) error {
 			}{r.Call, string(r.Payload), r.Deadline != 0, fmt.Sprintf("%x", r.Trace[:])})
 			r.SetReply(&stream.Reply{Header: map[string]string{"X-Own": "1", "Content-Length": "5", "Set-Cookie": "a=b"}})
 			b.Finish(i, element(text))
+		case "reply": // as the body says
+			reply := new(stream.Reply)
+			if err := json.Unmarshal(r.Payload, reply); err != nil {
+				b.Fail(i, err)
+				continue
+			}
+			r.SetReply(reply)
+			b.Finish(i, element([]byte("the body")))
+		case "page":
+			r.SetReply(&stream.Reply{Header: map[string]string{"Set-Cookie": "sid=1; Path=/", "X-Cookies": r.Call.Header["cookie"]}})
+			b.Finish(i, element([]byte(page)))
+		case "data":
+			b.Emit(i, element(r.Payload))
+			b.Finish(i, nil)
 		case "refuse":
 			r.SetReply(&stream.Reply{Status: 422, ContentType: "application/json"})
 			b.Finish(i, element([]byte(`{"detail":"no"}`)))

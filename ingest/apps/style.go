@@ -58,6 +58,7 @@ type Answer struct {
 	Status      int
 	ContentType string
 	Header      map[string]string // to be added
+	Cookies     []string          // values of Set-Cookie, to be added
 	Body        []byte            // Answer may replace it, and must not write to it
 	Memory      *buf.Buf          // of a Body that Answer has made; released when it is sent
 }
@@ -81,6 +82,7 @@ type Exchange struct {
 	Began   time.Time
 	Result  *stream.Result // of the request, to be read only; nil = it has reached no model
 
+	atOwn bool // see own; set when Ctx becomes nil
 	a     *Adapter
 	s     *service
 	style *Style

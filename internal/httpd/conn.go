@@ -21,7 +21,7 @@ import (
 type conn struct {
 	net.Conn
 	read, write deadline
-	management  bool // it came to Config.Management
+	at          place // that it came to
 
 	mu      sync.Mutex
 	busy    bool        // a handler runs

@@ -68,9 +68,12 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	if rules.preflight(c) {
 		return
 	}
-	if s.open != nil && !conn.isManagement() {
+	switch {
+	case conn.isPrograms():
+		s.programs(c)
+	case s.open != nil && !conn.isManagement():
 		s.open(c)
-	} else {
+	default:
 		s.inner(c)
 	}
 	joinWrites(c)

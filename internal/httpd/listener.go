@@ -15,8 +15,8 @@ import (
 // than Linux it comes at once.
 type listener struct {
 	net.Listener
-	limit      time.Duration // for the first byte
-	management bool          // it is at Config.Management
+	limit time.Duration // for the first byte
+	at    place         // of its connections
 
 	start sync.Once
 	ready chan net.Conn
@@ -83,7 +83,7 @@ func (l *listener) accept() {
 			break
 		}
 		c := newConn(inner)
-		c.management = l.management
+		c.at = l.at
 		switch n := first(c); {
 		case n < 0:
 			c.reset()

@@ -189,6 +189,7 @@ func (l *Live) end() {
 
 // Event sends a server-sent event. name "" is a message without a name.
 func (l *Live) Event(name string, data []byte) error {
+	data = eventLines(data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, lines := []byte(nil), bytes.Count(data, lineFeed)+1
@@ -217,6 +218,15 @@ func (l *Live) Event(name string, data []byte) error {
 	return l.finish(n)
 }
 
+// eventLines returns data with line feeds only as ends of lines, which are CR, LF or both in server-sent events: a CR that is
+// left in the data would begin another field (HTML Standard, 9.2.5).
+func eventLines(data []byte) []byte {
+	if bytes.IndexByte(data, '\r') < 0 {
+		return data
+	}
+	return bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), lineFeed), []byte("\r"), lineFeed)
+}
+
 var lineFeed, dataField = []byte{'\n'}, []byte("data: ")
 
 // Fail replies with err, and its status, when nothing has been sent yet; otherwise it
@@ -234,7 +244,7 @@ func (l *Live) Fail(err error) bool {
 
 // Deny replies with a status, a header and a body when nothing has been sent yet; otherwise it
 // returns false.
-func (l *Live) Deny(status int, contentType string, header map[string]string, body []byte) bool {
+func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.head == nil {
@@ -243,10 +253,7 @@ func (l *Live) Deny(status int, contentType string, header map[string]string, bo
 	l.head, l.chunks = nil, false
 	var resp fasthttp.Response
 	resp.SetStatusCode(status)
-	resp.Header.SetContentType(contentType)
-	for name, value := range header {
-		AddHeader(&resp.Header, name, value)
-	}
+	header(&resp.Header)
 	resp.SetBodyRaw(body)
 	deny(l.conn, &resp)
 	return true
@@ -284,9 +291,10 @@ func AppendEvent(dst []byte, name string, data []byte) []byte {
 	if name != "" {
 		dst = append(append(append(dst, "event: "...), name...), '\n')
 	}
+	data = eventLines(data)
 	for more := true; more; {
 		var line []byte
-		line, data, more = bytes.Cut(data, []byte("\n"))
+		line, data, more = bytes.Cut(data, lineFeed)
 		dst = append(append(append(dst, "data: "...), line...), '\n')
 	}
 	return append(dst, '\n')

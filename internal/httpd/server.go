@@ -33,6 +33,9 @@ type Config struct {
 	// ManagementLimit is of the open connections there, which those of the first address then cannot use up; nil = Limit.
 	ManagementLimit *accept.Limit
 
+	// Programs is another address, at which there are the routes of OnlyPrograms alone; "" = there is none.
+	Programs string
+
 	TLS   *tls.Config   // nil = not encrypted
 	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
 	Limit *accept.Limit // of open connections; nil = no bound
@@ -102,15 +105,17 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	App *fiber.App
 
-	cfg    Config
-	config fiber.Config
-	hsts   string // the header Strict-Transport-Security, "" = none
-	rules  atomic.Pointer[rules]
-	bound  string                  // the host of Config.Addr
-	inner  fasthttp.RequestHandler // Fiber's handler
-	open   fasthttp.RequestHandler // that for connections which are not of Config.Management; nil = inner
-	ln     net.Listener
-	apart  net.Listener // at Config.Management; nil = there is none
+	cfg      Config
+	config   fiber.Config
+	hsts     string // the header Strict-Transport-Security, "" = none
+	rules    atomic.Pointer[rules]
+	bound    string                  // the host of Config.Addr
+	inner    fasthttp.RequestHandler // Fiber's handler
+	open     fasthttp.RequestHandler // that for connections which are not of Config.Management; nil = inner
+	programs fasthttp.RequestHandler // that for connections of Config.Programs; nil = there are none
+	ln       net.Listener
+	apart    net.Listener // at Config.Management; nil = there is none
+	alone    net.Listener // at Config.Programs; nil = there is none
 
 	conns   sync.Map // of *conn: all that are open, for the shutdown
 	watcher watcher
@@ -171,7 +176,7 @@ func (s *Server) Listen() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ln = s.wrap(ln, false)
+	s.ln = s.wrap(ln, public)
 	return ln.Addr(), nil
 }
 
@@ -182,14 +187,24 @@ func (s *Server) ListenManagement() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.apart = s.wrap(ln, true)
+	s.apart = s.wrap(ln, management)
 	return ln.Addr(), nil
 }
 
-func (s *Server) wrap(ln net.Listener, management bool) net.Listener {
+// ListenPrograms listens at Config.Programs and returns the address. Connections wait until Serve.
+func (s *Server) ListenPrograms() (net.Addr, error) {
+	ln, err := s.cfg.Limit.Listen("programs", s.cfg.Programs)
+	if err != nil {
+		return nil, err
+	}
+	s.alone = s.wrap(ln, programs)
+	return ln.Addr(), nil
+}
+
+func (s *Server) wrap(ln net.Listener, at place) net.Listener {
 	_, local := ln.Addr().(*net.UnixAddr)
 	accepted := newListener(ln, s.cfg.HeaderTimeout)
-	accepted.management = management
+	accepted.at = at
 	ln = accepted
 	if s.cfg.TLS != nil && !local {
 		t := s.cfg.TLS.Clone()
@@ -205,7 +220,7 @@ func (s *Server) Also(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.serveAlso(s.wrap(ln, false)) {
+	if !s.serveAlso(s.wrap(ln, public)) {
 		_ = ln.Close()
 		return nil, coded.Errorf(coded.Draining, "", "the server is shutting down")
 	}
@@ -234,7 +249,7 @@ func (s *Server) serveAlso(ln net.Listener) bool {
 // Close stops listening, if Serve will not be called. After Serve it does nothing.
 func (s *Server) Close() error {
 	var errs []error
-	for _, ln := range []net.Listener{s.ln, s.apart} {
+	for _, ln := range []net.Listener{s.ln, s.apart, s.alone} {
 		if ln != nil {
 			errs = append(errs, ln.Close())
 		}
@@ -257,8 +272,10 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	defer s.watcher.close()
-	if s.apart != nil {
-		s.serveAlso(s.apart)
+	for _, ln := range []net.Listener{s.apart, s.alone} {
+		if ln != nil {
+			s.serveAlso(ln)
+		}
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.App.Listener(s.ln) }()

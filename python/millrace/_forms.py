@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 MAX_PARTS = 1000
 
 _BOUNDARY = re.compile(r""";\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 _PARAMETER = re.compile(r""";\s*([\w*]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""")
 
 
@@ -79,6 +80,8 @@ def _multipart(body: bytes, delimiter: bytes) -> list[tuple[str, str | Upload]]:
 def _part(head: bytes, data: bytes) -> tuple[str, str | Upload]:
     """Returns the name and value of a part."""
     header = {}
+    if _CONTROL.search(head):
+        raise FormError("the form cannot be read: a header of a part has a control character, or a line that does not end with CR LF")
     for line in head.decode("utf-8", "replace").split("\r\n"):
         name, colon, value = line.partition(":")
         if line and not colon:

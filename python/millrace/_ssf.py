@@ -11,6 +11,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 import time
 import types as python_types
@@ -209,6 +210,9 @@ def _header(text: str) -> str:
     return text
 
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
+
+
 def _parts(content_type: str, body: bytes) -> dict[str, tuple[str, bytes]]:
     """Returns the files of a multipart body by field: file name and content."""
     from email.message import Message
@@ -224,7 +228,7 @@ def _parts(content_type: str, body: bytes) -> dict[str, tuple[str, bytes]]:
         if piece.startswith(b"--"):
             break
         head, gap, data = piece.lstrip(b" \t").partition(b"\r\n\r\n")
-        if not gap:
+        if not gap or _CONTROL.search(head):
             raise Refused(400, "There was an error parsing the body")
         part = BytesParser(policy=HTTP).parsebytes(head.lstrip(b"\r\n") + b"\r\n\r\n", headersonly=True)
         name = part.get_param("name", header="content-disposition")

@@ -53,6 +53,9 @@ class TestForms(unittest.TestCase):
         part = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n'
         for body, kind, reason in (
             (FORM, "multipart/form-data", "no boundary"),
+            (FORM.replace(b"image/png", b"image/png\nX-Evil: 1"), KIND, "a control character"),
+            (FORM.replace(b"image/png", b"image/png\rX-Evil: 1"), KIND, "a control character"),
+            (FORM.replace(b"image/png", b"image/\x00png"), KIND, "a control character"),
             (b"", KIND, "its boundary is not in the body"),
             (FORM, "multipart/form-data; boundary=other", "its boundary is not in the body"),
             (FORM[:-8], KIND, "the last boundary is missing"),
