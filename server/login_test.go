@@ -363,6 +363,9 @@ func TestLimitedToModels(t *testing.T) {
 	if _, text := ask("GET", "/v2/repository/index"); !strings.Contains(text, "door-1") || strings.Contains(text, "echo") {
 		t.Errorf("%s", text)
 	}
+	if _, text := ask("GET", "/v2/models"); !strings.Contains(text, `"door-1"`) || strings.Contains(text, "echo") {
+		t.Errorf("the models of a client that may use some: %s", text)
+	}
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

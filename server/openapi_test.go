@@ -70,6 +70,7 @@ func TestOpenAPI(t *testing.T) {
 		{"GET", "/v2/health/live", "", "", 200},
 		{"GET", "/v2/health/ready", "", "", 200},
 		{"GET", "/health/startup", "", "", 200},
+		{"GET", "/v2/models", "", "", 200},
 		{"GET", "/v2/models/echo", "", "", 200},
 		{"GET", "/v2/models/echo/versions/1", "", "", 200},
 		{"GET", "/v2/models/nosuch", "", "", 404},

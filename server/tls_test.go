@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -83,9 +84,17 @@ func TestTLS(t *testing.T) {
 		c.Close()
 		t.Error("TLS 1.1 was taken")
 	}
-	if r, err := http.Get("http://" + s.Addr("http") + "/v2"); err == nil {
+	for _, size := range []int{0, 1 << 20} { // a body that nobody reads must not take the reply with it
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/json", strings.NewReader(strings.Repeat(" ", size)))
+		if err != nil {
+			t.Errorf("without TLS: %v", err)
+			continue
+		}
+		text, err := io.ReadAll(r.Body)
 		r.Body.Close()
-		t.Errorf("without TLS: %s", r.Status)
+		if err != nil || r.StatusCode != 400 || !strings.Contains(string(text), "https") {
+			t.Errorf("without TLS: %s %s, %v", r.Status, text, err)
+		}
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

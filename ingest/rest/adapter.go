@@ -86,6 +86,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get("/health/live", a.live)
 	app.Get("/health/ready", a.ready)
 
+	app.Get("/v2/models", a.models)
 	app.Get("/v2/models/stats", a.statistics)
 	for _, m := range []string{"/v2/models/:model", "/v2/models/:model/versions/:version"} {
 		app.Get(m, a.modelMetadata)

@@ -15,6 +15,10 @@ type named struct {
 	Ready bool   `json:"ready"`
 }
 
+type names struct {
+	Models []string `json:"models"`
+}
+
 type endpoint struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"endpoint"`
@@ -70,6 +74,7 @@ var Routes = []openapi.Route{
 	{Method: "GET", Path: "/health/live", Role: role.Open, Tag: tagServer, Summary: "Whether the server runs, and no worker has failed more often in a row than limits.restarts", Answer: flag{}},
 	{Method: "GET", Path: "/health/ready", Role: role.Open, Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
 
+	{Method: "GET", Path: "/v2/models", Role: role.Infer, Limited: true, Tag: tagModels, Summary: "The names of the models that are ready", Answer: names{}},
 	{Method: "GET", Path: modelPath, Role: role.Infer, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
 	{Method: "GET", Path: modelPath + "/ready", Role: role.Open, Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
 	{Method: "GET", Path: modelPath + "/config", Role: role.Infer, Tag: tagModels, Summary: "The configuration of a model, in the form of Triton", Answer: openapi.AnyObject},

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -39,6 +40,22 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 		}
 	}
 	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(ingest.As(s.backend, principal(c), account(c)).Models(), ask.Ready)))
+}
+
+// models lists the names of the models that are ready, of those that the client may use.
+func (a *Adapter) models(c *fiber.Ctx) error {
+	s, err := a.requests.Begin()
+	if err != nil {
+		return err
+	}
+	defer a.requests.End()
+	list := names{Models: []string{}}
+	for _, row := range inference.Index(ingest.As(s.backend, principal(c), account(c)).Models(), true) {
+		if !slices.Contains(list.Models, row.Name) { // a model has a row for each version
+			list.Models = append(list.Models, row.Name)
+		}
+	}
+	return c.JSON(list)
 }
 
 // principal returns who sent a request; nil where clients need no credentials.

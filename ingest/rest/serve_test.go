@@ -69,6 +69,9 @@ func TestRepository(t *testing.T) {
 	post("/v2/repository/models/identity/load", "{}", 200, "identity")
 	post("/v2/workers/delay/load", `{"fixed":"1ms"}`, 200, "delay")
 	post("/v2/workers/delay/load", `{"parameters":{"fixed":"2ms","batch_size":2}}`, 200, "delay-0")
+	if a := r.ask("GET", "/v2/models", nil); a.StatusCode != 200 || fmt.Sprint(a.get("models")) != "[delay delay-0 identity pair]" {
+		t.Errorf("the models that are ready: %v", a)
+	}
 	for _, how := range [][2]string{{"GET", ""}, {"POST", ""}, {"POST", `{"ready":true}`}} {
 		got := names(how[0], how[1])
 		for _, n := range []string{"pair READY", "identity READY", "delay READY", "delay-0 READY"} {

@@ -6,6 +6,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
 	"millrace/internal/bulk"
@@ -86,7 +87,7 @@ func (q *asked) named(err error) error {
 	if q.fields == nil {
 		return err
 	}
-	return coded.RenameFunc(err, func(field string) string { return request.InField(field, q.fields) })
+	return coded.RenameFunc(err, func(field string) string { return frames.InField(field, q.fields) })
 }
 
 // generate makes a frame of a generate request.
@@ -116,12 +117,12 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	return q.Frame(m)
 }
 
-// generate is request.Generate in its turn.
+// generate is frames.Generate in its turn.
 func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
 	if bulk.Begin(len(body)) {
 		defer bulk.End()
 	}
-	return request.Generate(body, m)
+	return frames.Generate(body, m)
 }
 
 // onlyJSON refuses outputs as binary data, which events cannot carry.

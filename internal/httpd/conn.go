@@ -22,6 +22,7 @@ type conn struct {
 	net.Conn
 	read, write deadline
 	at          place // that it came to
+	handshake   bool  // TLS is spoken on it, and nothing was read yet
 
 	mu      sync.Mutex
 	busy    bool        // a handler runs
@@ -108,6 +109,12 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	for {
 		n, err := c.Conn.Read(b)
+		if c.handshake && n > 0 {
+			if c.handshake = false; looksPlain(b[:n]) {
+				refusePlain(c.Conn)
+				return 0, errPlain
+			}
+		}
 		if n > 0 || err == nil || !c.read.again(err) {
 			switch {
 			case c.small < 0:

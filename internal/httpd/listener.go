@@ -15,8 +15,9 @@ import (
 // than Linux it comes at once.
 type listener struct {
 	net.Listener
-	limit time.Duration // for the first byte
-	at    place         // of its connections
+	limit     time.Duration // for the first byte
+	at        place         // of its connections
+	encrypted bool          // TLS is spoken on its connections
 
 	start sync.Once
 	ready chan net.Conn
@@ -83,7 +84,7 @@ func (l *listener) accept() {
 			break
 		}
 		c := newConn(inner)
-		c.at = l.at
+		c.at, c.handshake = l.at, l.encrypted
 		switch n := first(c); {
 		case n < 0:
 			c.reset()

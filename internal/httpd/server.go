@@ -204,7 +204,7 @@ func (s *Server) ListenPrograms() (net.Addr, error) {
 func (s *Server) wrap(ln net.Listener, at place) net.Listener {
 	_, local := ln.Addr().(*net.UnixAddr)
 	accepted := newListener(ln, s.cfg.HeaderTimeout)
-	accepted.at = at
+	accepted.at, accepted.encrypted = at, s.cfg.TLS != nil && !local
 	ln = accepted
 	if s.cfg.TLS != nil && !local {
 		t := s.cfg.TLS.Clone()

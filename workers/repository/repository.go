@@ -15,6 +15,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -360,8 +361,6 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 	case sent != nil:
 		c.pb, err = parseJSON(sent)
 		c.sent = true
-	case yaml != nil && text != nil:
-		return nil, stream.Errorf(stream.InvalidArgument, "", "model %s has config.yaml and config.pbtxt: leave one of them out", name)
 	case text != nil:
 		c.pb, err = parseText(text, textPath)
 	case yaml != nil:
@@ -380,6 +379,11 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 		if err := applyVersions(&c.base, c.pb); err != nil {
 			return nil, err
 		}
+		if yaml != nil && sent == nil {
+			if err := r.beside(&c.base, yaml, yamlPath, c.pb.VersionPolicy != nil); err != nil {
+				return nil, err
+			}
+		}
 		if c.source, err = kindOf(c.pb); err != nil {
 			return nil, err
 		}
@@ -388,6 +392,31 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%q is not a kind of worker: the files of a model in a repository are those of its versions", c.source)
 	}
 	return c, nil
+}
+
+// beside adds what a config.yaml beside a config.pbtxt says, which are the settings that config.pbtxt does not have:
+// versions and shadow. policy says that config.pbtxt chooses the versions.
+func (r *Repository) beside(base *workers.Config, text []byte, path string, policy bool) error {
+	const any = "identity" // these settings are those of every kind
+	got, err := r.YAML(text, path, any)
+	if err != nil {
+		return err
+	}
+	versions, shadow := got.Versions, got.Shadow
+	got.Versions, got.Shadow = workers.Versions{}, workers.Shadow{}
+	if empty, err := r.YAML(nil, path, any); err != nil || !reflect.DeepEqual(got, empty) {
+		return stream.Errorf(stream.InvalidArgument, "", "%s is beside a config.pbtxt, and so may have the sections versions and shadow only: put the rest there, or leave one of the files out", path)
+	}
+	if policy {
+		if versions.Latest != 0 || versions.All || len(versions.Specific) > 0 {
+			return stream.Errorf(stream.InvalidArgument, "versions", "%s chooses versions, and so does version_policy of config.pbtxt: leave one of them out", path)
+		}
+		weights := versions.Weights
+		versions = base.Versions
+		versions.Weights = weights
+	}
+	base.Versions, base.Shadow = versions, shadow
+	return nil
 }
 
 // readConfig returns a configuration file, nil when there is none.

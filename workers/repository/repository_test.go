@@ -193,7 +193,7 @@ func TestBadModels(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"empty": "has no version", "nofile": "model.onnx", "hex": "has no version", "torn": "cannot be loaded", "zero": "is empty",
-		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of them out", "huge": "larger than 1 MiB",
+		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of the files out", "huge": "larger than 1 MiB",
 		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch", "seq": "sequence_batching",
 		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
 		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "optional": "input[0].optional", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
@@ -554,6 +554,44 @@ func TestSentRemote(t *testing.T) {
 	} {
 		if def, err := r.Find("far", try.known, try.how); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%s: %+v, %v", name, def, err)
+		}
+	}
+}
+
+// TestWeightsBesideTriton: config.yaml beside a config.pbtxt has the weights and the shadow, which that has not.
+func TestWeightsBesideTriton(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"m/1/model.onnx": small, "m/2/model.onnx": small, "m/3/model.onnx": small,
+		"m/config.pbtxt": `backend: "onnxruntime" max_batch_size: 4 version_policy { all {} }`,
+		"m/config.yaml":  `{versions: {weights: ["1=95", "2=5"]}, shadow: {version: "3", sample: 0.5}}`,
+	})
+	if _, err := r.Load(t.Context(), "m", workers.Load{}); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for range 200 {
+		counts[r.Choose("m")]++
+	}
+	if counts["1"] != 190 || counts["2"] != 10 {
+		t.Errorf("of 200 requests: %v", counts)
+	}
+	g, err := r.Group("m", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := g.Config(); c.Shadow.Version != "3" || c.Shadow.Sample != 0.5 || g.Model().MaxBatch != 4 {
+		t.Errorf("%+v", c.Shadow)
+	}
+	for text, want := range map[string]string{
+		`batching: {max_size: 2}`:             "versions and shadow only",
+		`source: delay`:                       "versions and shadow only",
+		`versions: {latest: 2}`:               "version_policy",
+		`versions: {colour: 1}`:               "colour",
+		`versions: {weights: ["1=1", "1=2"]}`: "weights",
+	} {
+		r.write(t, "m/config.yaml", text)
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

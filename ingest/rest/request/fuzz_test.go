@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"millrace/ingest/frames"
 	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -129,7 +130,7 @@ func FuzzGenerate(f *testing.F) {
 	m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{-1}}, {Name: "n", Datatype: stream.Int32, Shape: []int{-1}}}}
 	var r oip.InferRequest
 	f.Fuzz(func(t *testing.T, body []byte) {
-		text, _, err := Generate(body, m)
+		text, _, err := frames.Generate(body, m)
 		if err == nil {
 			err = oip.DecodeRequest(&r, text, -1, func(n int) []byte { return make([]byte, n) }, oip.Limits{})
 		}

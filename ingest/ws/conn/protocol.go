@@ -18,6 +18,14 @@ type Protocol interface {
 	Close(e Ending)
 }
 
+// TextFrames is a Protocol some of whose connections take text messages as frames.
+type TextFrames interface {
+	// TakesText reports whether text messages are frames now.
+	TakesText() bool
+	// TextFrame handles one text message, of up to the largest size of a message. Its error ends the connection.
+	TextFrame(r io.Reader) error
+}
+
 // Form is what the core has to know of a protocol.
 type Form struct {
 	// Error encodes an error that belongs to no frame as a text message; fatal says

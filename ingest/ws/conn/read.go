@@ -114,6 +114,9 @@ func (in *reader) answerControl() {
 
 // text passes a text message to the protocol. Its error ends the connection.
 func (in *reader) text(r io.Reader) error {
+	if p, ok := in.protocol.(TextFrames); ok && p.TakesText() {
+		return p.TextFrame(r)
+	}
 	if !in.texts.Take(time.Now(), textBurst, textRate) {
 		in.socket.flooded(stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate))
 		return nil

@@ -1,11 +1,29 @@
 package plain
 
 import (
+	"encoding/json"
 	"errors"
 
 	"millrace/internal/wire"
 	"millrace/stream"
 )
+
+// isValue reports whether a text message is JSON that is no order: it has none of the members of orders.
+func isValue(text []byte) bool {
+	if !json.Valid(text) {
+		return false
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) != nil {
+		return true // an array, a string or a number
+	}
+	for _, of := range []string{"url", "stop"} {
+		if _, has := object[of]; has {
+			return false
+		}
+	}
+	return true
+}
 
 // parseOrder reads a text message. Its errors are coded InvalidArgument.
 func parseOrder(text []byte) (o wire.PullOrder, err error) {

@@ -1,6 +1,6 @@
 // Package plain is plain mode: a connection is one stream, each binary message is a
-// frame, and each frame gets one reply. A text message makes the server pull a video
-// instead.
+// frame, and each frame gets one reply. A text message is a frame of a model that takes
+// tensors; for others it makes the server pull a video instead.
 package plain
 
 import (
@@ -18,6 +18,9 @@ import (
 	"millrace/stream"
 	"millrace/stream/buf"
 )
+
+// errPulling is the ending of a frame that comes during a pull.
+var errPulling = stream.Errorf(stream.Conflict, "", `a video is being pulled: send {"stop":true} before frames`)
 
 // protocol is plain mode on one connection.
 type protocol struct {
@@ -62,15 +65,26 @@ func (p *protocol) Open() error {
 
 // Binary implements conn.Protocol: the message is a frame, which gets a seq and exactly
 // one reply. In `every` it returns when the window has room for the next one.
-func (p *protocol) Binary(r io.Reader) error {
-	err := p.frame(r)
+func (p *protocol) Binary(r io.Reader) error { return p.message(r, false) }
+
+// TakesText implements conn.TextFrames.
+func (p *protocol) TakesText() bool {
+	st := p.sink.Stream()
+	return st != nil && frames.TakesText(st.Model())
+}
+
+// TextFrame implements conn.TextFrames: the message is a frame as that of Binary is.
+func (p *protocol) TextFrame(r io.Reader) error { return p.message(r, true) }
+
+func (p *protocol) message(r io.Reader, text bool) error {
+	err := p.frame(r, text)
 	for err == nil && p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
 		p.conn.ExtendDeadline() // nothing was read, so that no sign of life was noticed
 	}
 	return err
 }
 
-func (p *protocol) frame(r io.Reader) error {
+func (p *protocol) frame(r io.Reader, text bool) error {
 	seq := p.sink.Take()
 	lease, err := p.conn.Lease(r)
 	switch {
@@ -84,30 +98,69 @@ func (p *protocol) frame(r io.Reader) error {
 	}
 	if p.puller.Running() {
 		lease.Release()
-		p.sink.Fail(seq, stream.Errorf(stream.Conflict, "", `a video is being pulled: send {"stop":true} before frames`))
+		p.sink.Fail(seq, errPulling)
 		return nil
 	}
 	f := stream.Frame{
 		Seq: seq, Codec: p.query.Codec, Width: p.query.Width, Height: p.query.Height,
 		Region: p.query.Region, Payload: lease.Bytes(), Lease: lease, Arrived: p.conn.Arrived(),
 	}
-	if err := frames.Recognise(&f, p.sink.Stream().Model()); err != nil {
-		lease.Release()
-		p.sink.Fail(seq, err)
-		return nil
-	}
-	p.sink.Submit(f)
+	p.submit(f, text)
 	return nil
+}
+
+// submit submits a frame, or ends it when it is not understood.
+func (p *protocol) submit(f stream.Frame, text bool) {
+	var err error
+	if m := p.sink.Stream().Model(); text && frames.TakesText(m) && len(f.Payload) > 0 {
+		err = frames.Text(&f, m, p.backend.Memory())
+	} else {
+		err = frames.Recognise(&f, m)
+	}
+	switch {
+	case errors.Is(err, buf.ErrBudget):
+		f.Lease.Release()
+		p.sink.Drop(f.Seq, stream.Memory)
+		p.sink.Stream().MarkDiscontinuity()
+	case err != nil:
+		f.Lease.Release()
+		p.sink.Fail(f.Seq, err)
+	default:
+		p.sink.Submit(f)
+	}
 }
 
 // Text implements conn.Protocol.
 func (p *protocol) Text(msg []byte) {
+	if st := p.sink.Stream(); st.Model().Any && isValue(msg) {
+		p.value(msg)
+		return
+	}
 	o, err := parseOrder(msg)
 	if err == nil {
 		err = p.execute(o)
 	}
 	if err != nil {
 		p.conn.Push(conn.Entry{Text: replies.Error("", err)})
+	}
+}
+
+// value makes a frame of a text message to a model that takes anything.
+func (p *protocol) value(msg []byte) {
+	seq := p.sink.Take()
+	lease, err := p.backend.Memory().Copy(msg)
+	switch {
+	case err != nil:
+		p.sink.Drop(seq, stream.Memory)
+		p.sink.Stream().MarkDiscontinuity()
+	case p.puller.Running():
+		lease.Release()
+		p.sink.Fail(seq, errPulling)
+	default:
+		p.submit(stream.Frame{Seq: seq, Codec: stream.Opaque, Payload: lease.Bytes(), Lease: lease, Arrived: p.conn.Arrived()}, false)
+	}
+	if p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
+		p.conn.ExtendDeadline()
 	}
 }
 

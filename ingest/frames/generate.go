@@ -1,4 +1,4 @@
-package request
+package frames
 
 import (
 	"bytes"
@@ -29,12 +29,12 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return nil, nil, NotJSON(err)
+			return nil, nil, notJSON(err)
 		}
 		key := t.(string)
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, nil, NotJSON(err)
+			return nil, nil, notJSON(err)
 		}
 		if slices.Contains(seen, key) {
 			return nil, nil, twice(m, key)
@@ -87,7 +87,7 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 		}
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, nil, NotJSON(err)
+		return nil, nil, notJSON(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more bytes after its JSON object")
@@ -96,6 +96,11 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 	text = append(text, bytes.TrimSuffix(params, []byte{','})...)
 	text = append(append(append(text, `},"inputs":[`...), inputs...), `]}`...)
 	return text, fields, nil
+}
+
+// notJSON is the error for a text that could not be read as JSON.
+func notJSON(err error) error {
+	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
 }
 
 // twice returns the error of a second member with the name key.

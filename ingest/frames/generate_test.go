@@ -1,4 +1,4 @@
-package request
+package frames
 
 import (
 	"encoding/json"

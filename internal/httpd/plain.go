@@ -1,0 +1,37 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+// errPlain ends a connection that does not begin with TLS.
+var errPlain = errors.New("the client speaks HTTP without TLS")
+
+// Bounds of what is read after the reply of refusePlain, so that the reply is not lost by a reset.
+const (
+	plainLinger = 500 * time.Millisecond
+	plainRest   = 256 << 10
+)
+
+// looksPlain reports whether the first bytes of a connection are those of a request without TLS: records of TLS begin
+// with no letter.
+func looksPlain(b []byte) bool { return len(b) > 0 && b[0] >= 'A' && b[0] <= 'Z' }
+
+// refusePlain answers a request without TLS and ends the connection.
+func refusePlain(c net.Conn) {
+	body := AppendError(nil, coded.Errorf(coded.InvalidArgument, "", "this port speaks https: use https:// in the address in place of http://, or wss:// in place of ws://"))
+	_ = c.SetDeadline(time.Now().Add(plainLinger))
+	if _, err := fmt.Fprintf(c, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		return
+	}
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.CopyN(io.Discard, c, plainRest)
+}
