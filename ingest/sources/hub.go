@@ -111,6 +111,8 @@ type Subscription struct {
 	before uint64  // restarts of the shared source before the subscription
 	last   int64   // slot of the newest frame that was taken and not late, see count
 	late   int64   // slot of the newest late one
+	due    float64 // of a source with Info.Arrival: when the next frame is due, in µs
+	varies bool    // the source has Info.Arrival
 	needs  []video.Need
 	sizes  *sizes // of the shared source; nil otherwise
 }
@@ -302,7 +304,7 @@ func (s *Subscription) detach() {
 // opened reports an opening.
 func (s *Subscription) opened(i Info) {
 	s.mu.Lock()
-	s.last, s.late = math.MinInt64, math.MinInt64
+	s.last, s.late, s.due, s.varies = math.MinInt64, math.MinInt64, 0, i.Arrival
 	s.mu.Unlock()
 	if s.in.FPS > 0 && i.FPS > s.in.FPS {
 		i.FPS = s.in.FPS
@@ -327,7 +329,15 @@ func (s *Subscription) failed(err error) {
 func (s *Subscription) count(fps float64, f *stream.Frame, lost bool) (seq uint64, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.in.FPS > 0 && s.in.FPS != fps {
+	switch {
+	case s.in.FPS == 0 || s.in.FPS == fps:
+	case s.varies: // a frame may come half an interval earlier than it is due, as ffmpeg selects them
+		interval := 1e6 / s.in.FPS
+		if float64(f.CaptureUS) < s.due-interval/2 {
+			return 0, false
+		}
+		s.due = max(float64(f.CaptureUS), s.due) + interval
+	default:
 		// The first frame in each slot of 1/FPS seconds, as ffmpeg selects them. A late one
 		// does not stand for its slot: it may be dropped.
 		slot := int64(math.Floor(float64(f.CaptureUS)/1e6*s.in.FPS + 0.01))

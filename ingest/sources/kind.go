@@ -99,6 +99,7 @@ type Info struct {
 	FPS           float64 // declared by the source; 0 = unknown
 	Codec         string  // of its video, by ffmpeg's name; "" = unknown
 	Ends          bool    // it has an end and may be read as slowly as the reader wants
+	Arrival       bool    // times of its frames are those of their arrival, which vary
 	Timed         bool    // Next returns its frames at their times
 }
 

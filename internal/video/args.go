@@ -17,6 +17,8 @@ func (r *route) input(o *Options) (args []string, address string) {
 	use = append(use, r.extra...)
 	address = r.address
 	switch {
+	case r.feed != nil:
+		use, address = []string{"pipe"}, extraInput
 	case r.secret:
 		args = []string{"-f", "concat", "-safe", "0"}
 		use, address = append(use, "pipe"), extraInput
@@ -26,8 +28,15 @@ func (r *route) input(o *Options) (args []string, address string) {
 	case r.scheme == SchemeExec:
 		address = extraInput
 	}
-	if !r.secret {
+	switch {
+	case r.feed == nil && !r.secret:
 		args = r.inputArgs(o)
+	case r.pictures():
+		args = []string{"-f", "ivf"}
+	case r.elementary():
+		args = []string{"-f", string(r.feed.content)}
+	case r.feed != nil:
+		args = slices.Clone(o.InputArgs)
 	}
 	if o.MaxPixels > 0 {
 		// Codecs pad pictures. This bounds what is allocated; the exact size is checked by Open.
@@ -53,6 +62,9 @@ func (r *route) startArgs() []string {
 	if r.scheme == SchemeFile || r.scheme == SchemeV4L2 { // a device declares its rate
 		return nil
 	}
+	if r.arrival() {
+		return []string{"-probesize", "32", "-analyzeduration", "0"}
+	}
 	// ffmpeg would read twenty frames, or five seconds, to find their rate, and return them afterwards.
 	args := []string{"-fpsprobesize", "0"}
 	switch r.scheme {
@@ -65,6 +77,17 @@ func (r *route) startArgs() []string {
 		args = append(args, analyzeArgs...)
 	}
 	return args
+}
+
+// arrival reports whether frames have the times of their arrival.
+func (r *route) arrival() bool { return r.pictures() || r.elementary() }
+
+// pictures reports whether ffmpeg gets single JPEG pictures with their times.
+func (r *route) pictures() bool { return r.feed != nil && r.feed.content == motionJPEG }
+
+// elementary reports whether ffmpeg gets video without times.
+func (r *route) elementary() bool {
+	return r.feed != nil && (r.feed.content == rawH264 || r.feed.content == rawHEVC)
 }
 
 var analyzeArgs = []string{"-analyzeduration", "1000000"} // µs
@@ -82,15 +105,21 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	if !o.commands() {
 		args = append(args, "-nostdin")
 	}
-	if o.Realtime {
+	if o.Realtime && from.feed == nil {
 		args = append(args, "-re")
 	}
-	if o.Loop {
+	if o.Loop && from.feed == nil {
 		args = append(args, "-stream_loop", "-1")
 	}
 	in, address := from.input(o)
-	if o.commands() && address == extraInput {
-		// ffmpeg reads no commands when the address of an input begins with "pipe:".
+	switch {
+	case address != extraInput:
+	case from.arrival():
+		// The protocol pipe would do where ffmpeg takes no commands, see below. Neither format reads further files.
+		in[1], address = "file", "file:/dev/fd/3"
+	case o.commands():
+		// ffmpeg reads no commands when the address of an input begins with "pipe:". The protocol async delays small pictures: it
+		// waits for 4096 bytes.
 		in[1], address = in[1]+",async", "async:"+address
 	}
 	if from.scheme != SchemeFile || o.Realtime || o.OneThread != nil && o.OneThread() {
@@ -105,7 +134,16 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 
 	var filters []string
-	if o.FPS > 0 {
+	if from.elementary() {
+		// ffmpeg assumes 25 pictures a second. The first picture has the time 0, the others that at which they are decoded.
+		filters = append(filters, "settb=1/1000000", "setpts='if(isnan(PREV_OUTPTS),0,PREV_OUTPTS+max(RTCTIME-ld(0),1))+0*st(0,RTCTIME)'")
+	}
+	switch {
+	case o.FPS > 0 && from.arrival():
+		// Arrival times vary, so that one slot of 1/FPS seconds may have two frames and the next one none: a frame may come
+		// half of that time earlier than it is due.
+		filters = append(filters, fmt.Sprintf("select='if(gte(t,ld(0)-0.5/%[1]g),1+0*st(0,max(t,ld(0))+1/%[1]g),0)'", o.FPS))
+	case o.FPS > 0:
 		// The first frame in each slot of 1/FPS seconds. The small offset allows for times that a container rounded.
 		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
 	}
@@ -143,7 +181,14 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	}
 	// NUT allows a variable rate, so ffmpeg does not repeat or drop frames; the source's own time base keeps their
 	// times exact. Every frame is flushed at once.
-	return append(args, "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
+	base := "-1"
+	if from.elementary() {
+		base = "1:1000000"
+	}
+	if from.arrival() {
+		args = append(args, "-fps_mode", "passthrough")
+	}
+	return append(args, "-enc_time_base", base, "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
 
 // commands reports whether ffmpeg takes commands from its standard input.

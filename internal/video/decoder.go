@@ -3,7 +3,6 @@ package video
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -111,13 +110,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	if w != o.Width || h != o.Height {
 		d.SourceWidth, d.SourceHeight = o.Width, o.Height
 	}
-	head := make([]byte, 0, 32)
-	head = append(append(head, "DKIF\x00\x00\x20\x00"...), fourcc...)
-	head = binary.LittleEndian.AppendUint16(head, uint16(o.Width))
-	head = binary.LittleEndian.AppendUint16(head, uint16(o.Height))
-	head = binary.LittleEndian.AppendUint32(head, ivfTick)
-	head = binary.LittleEndian.AppendUint32(head, 1)
-	head = append(head, make([]byte, 8)...)
+	head := appendIVFHeader(nil, fourcc, o.Width, o.Height, ivfTick)
 	if err := p.Write(head); err != nil { // the pipe has room for it: writing fails only when ffmpeg has ended
 		_ = d.Close()
 		return nil, d.fail(err)
@@ -155,8 +148,7 @@ func (d *Decoder) Write(parts ...[]byte) error {
 	if uint64(n) > math.MaxInt32 {
 		return fmt.Errorf("video: a chunk of %d bytes", n)
 	}
-	binary.LittleEndian.PutUint32(d.head[:], uint32(n))
-	binary.LittleEndian.PutUint64(d.head[4:], d.next)
+	putIVFFrame(d.head[:], n, d.next)
 	d.next++
 	d.parts = append(append(d.parts[:0], d.head[:]), parts...)
 	defer clear(d.parts)              // the caller's memory

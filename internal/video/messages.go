@@ -22,7 +22,7 @@ const maxKept = 8 << 10
 type messages struct {
 	log    func(line string) // gets warnings and errors; or nil
 	red    redactor
-	script bool // the input is an entry of a script that is not analysed
+	script bool // the input is an entry of a script that is not analysed, or that of a feed
 
 	rebuilt atomic.Uint32 // how often ffmpeg has rebuilt its filters
 
@@ -53,8 +53,8 @@ var (
 	// leveled is the beginning of a message: the components that report it, and its level.
 	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
-	// analysisLine are the warnings about an entry of a script, which is not analysed; see route.list.
-	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist 'none'|^\[rtsp @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could not find codec parameters for stream 0 )`)
+	// analysisLine are the warnings about an input that is not analysed; see route.list and route.startArgs.
+	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist 'none'|^\[(?:rtsp|ivf|h264|hevc) @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could not find codec parameters for stream 0 )`)
 
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
 	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)

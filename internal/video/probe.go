@@ -35,6 +35,8 @@ type Info struct {
 	HasVideo bool
 	// File is true for a regular file of this machine: it has an end, even if Duration is unknown.
 	File bool
+	// Arrival is true for a source whose pictures have no times: PTS is when a picture arrived, after the first one.
+	Arrival bool
 
 	// videoLength is the length of the video stream itself, 0 where the file does not have it. The whole source may be
 	// longer, because of its sound.

@@ -121,7 +121,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 	}
 	var full, first size
 	if err == nil {
-		full, first, err = r.launch()
+		full, first, err = r.launch(deadline)
 	}
 	if err != nil {
 		_ = r.Close()
@@ -141,6 +141,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 		}
 	}
 	r.from.begun()
+	r.info.Arrival = r.from.arrival()
 	r.info.Width, r.info.Height = full.w, full.h
 	r.scale.start(full, first)
 	r.Resize(o.Needs)
@@ -179,7 +180,7 @@ func (r *Reader) begin() error {
 	if r.info = r.said.info(); !isNetwork(r.scheme) { // a program's output and a device have no end, whatever they say
 		r.info.Duration, r.info.videoLength = 0, 0
 	}
-	if r.from.secret && r.rtsp() {
+	if r.from.secret && r.rtsp() || r.from.arrival() {
 		r.info.FPS = 0 // a guess from one packet
 	}
 	return nil
@@ -212,7 +213,7 @@ func (o *Options) fullSize(s size) size {
 
 // launch starts ffmpeg, and the program of an exec source. full is the size of frames that are not reduced, first that
 // of the first frame; both are zero where the size is not known before it.
-func (r *Reader) launch() (full, first size, err error) {
+func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	o := &r.opts
 	full = o.fullSize(size{r.info.Width, r.info.Height})
 	w, h := o.Width, o.Height
@@ -221,8 +222,13 @@ func (r *Reader) launch() (full, first size, err error) {
 		first.w, first.h = Largest(full.w, full.h, o.Needs)
 		w, h = first.w, first.h
 	}
+	if r.scheme == SchemeExec {
+		if err := r.startProgram(deadline); err != nil {
+			return full, first, err
+		}
+	}
 	r.said = newMessages(o.Log, r.src.red)
-	r.said.script = r.from.secret && r.rtsp()
+	r.said.script = r.from.secret && r.rtsp() || r.from.arrival()
 	spec := child.Spec{
 		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, r.hardware, w, h), Stdin: o.commands(),
 		PipeSize: pipeSize(o, w, h),
@@ -232,27 +238,7 @@ func (r *Reader) launch() (full, first size, err error) {
 		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
 	}
 	spec.Limits.Nice = o.Nice
-	if r.scheme == SchemeExec {
-		words, err := splitCommand(r.from.target)
-		if err != nil {
-			return full, first, r.src.fail(Unsupported, err.Error(), err)
-		}
-		program := child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)}
-		o.Programs.Apply(&program, confine.Arguments(&program)...)
-		r.program, err = child.Start(r.ctx, program)
-		if err != nil {
-			if r.ctx.Err() != nil {
-				return full, first, context.Cause(r.ctx)
-			}
-			return full, first, r.src.fail(NotFound, "the program cannot be started: "+r.src.red.text(err.Error()), err)
-		}
-		spec.ExtraFiles = []*os.File{r.program.Stdout}
-	}
 	p, err := r.from.start(r.ctx, o, r.src, spec, o.Sandbox && r.hardware == "") // drivers of devices need more
-	if r.program != nil {
-		// ffmpeg has the pipe now. With this end closed, the program is ended by SIGPIPE when ffmpeg has ended.
-		_ = r.program.Stdout.Close()
-	}
 	if err != nil {
 		return full, first, err
 	}
@@ -263,6 +249,32 @@ func (r *Reader) launch() (full, first size, err error) {
 		r.scale.commands = p.Stdin
 	}
 	return full, first, nil
+}
+
+// startProgram starts the program of an exec source, whose output a feed gives to ffmpeg. It waits for the first bytes, which
+// tell whether its pictures have times. When ffmpeg has ended, the feed closes the pipe, and SIGPIPE ends the program.
+func (r *Reader) startProgram(deadline time.Time) error {
+	o := &r.opts
+	words, err := splitCommand(r.from.target)
+	if err != nil {
+		return r.src.fail(Unsupported, err.Error(), err)
+	}
+	program := child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)}
+	o.Programs.Apply(&program, confine.Arguments(&program)...)
+	if r.program, err = child.Start(r.ctx, program); err != nil {
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		return r.src.fail(NotFound, "the program cannot be started: "+r.src.red.text(err.Error()), err)
+	}
+	_ = r.program.Stdout.SetReadDeadline(deadline)
+	is, out := sniff(r.program.Stdout)
+	_ = r.program.Stdout.SetReadDeadline(time.Time{})
+	if !time.Now().Before(deadline) {
+		return r.src.fail(Timeout, fmt.Sprintf("waited %v for output of the program", o.StartTimeout), os.ErrDeadlineExceeded)
+	}
+	r.from.feed, err = newFeed(r.ctx, is, out, o.MaxFrameBytes)
+	return err
 }
 
 // Resize changes Options.Needs. Frames have the new size within a few frame intervals, and none is lost.
@@ -545,6 +557,11 @@ func (r *Reader) classify(err error) error {
 		return context.Cause(r.ctx)
 	}
 	stderr := r.said.warnings()
+	if why := r.programError(); why == "" {
+		if err := r.from.feed.reason(r.src, r.progress()); err != nil {
+			return err
+		}
+	}
 	r.hardwareFailed = r.opts.Hardware.failed(r.hardware, stderr, r.src.red, exit)
 	detail := detailFrom(stderr, r.src.red)
 	if why := r.programError(); why != "" {

@@ -25,6 +25,7 @@ type route struct {
 	env      []string
 	dialer   *dialer   // of the proxy or the relay; nil for neither
 	listener *loopback // the same
+	feed     *feed     // this process reads the source; nil where ffmpeg does
 }
 
 // newRoute makes the route to a source, and sets the placeholder address in src's redactor. fail is called, from any
@@ -44,6 +45,9 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 	r.dialer = d
 	switch scheme {
 	case SchemeHTTP, SchemeHTTPS:
+		if r.feed, err = newWeb(d, u).feed(ctx, o); err != nil || r.feed != nil {
+			return r, err
+		}
 		var p *proxy
 		if p, r.listener, err = newProxy(ctx, d, u); err != nil {
 			return nil, err
@@ -79,7 +83,10 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 	if confine {
 		spec.Sandbox = r.sandbox(spec.Path)
 	}
-	if r.secret {
+	if r.feed != nil {
+		spec.ExtraFiles = []*os.File{r.feed.file}
+		defer r.feed.started()
+	} else if r.secret {
 		script, err := r.script(o)
 		if err != nil {
 			return nil, fmt.Errorf("video: %w", err)
@@ -139,7 +146,11 @@ func (r *route) begun() {
 
 // close ends the proxy or relay. ffmpeg has ended, or its result is not needed.
 func (r *route) close() {
-	if r != nil && r.listener != nil {
+	if r == nil {
+		return
+	}
+	r.feed.close()
+	if r.listener != nil {
 		r.listener.close()
 	}
 }

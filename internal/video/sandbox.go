@@ -34,6 +34,7 @@ func (r *route) sandbox(program string) *child.Sandbox {
 		if dir := filepath.Dir(r.target); dir != "/" { // with the parts of a playlist
 			s.Read = append(s.Read, dir)
 		}
+	case r.feed != nil:
 	case r.listener != nil:
 		s.Connect = []uint16{netip.MustParseAddrPort(r.listener.addr).Port()}
 	case isNetwork(r.scheme):

@@ -1,0 +1,316 @@
+package video
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5" //nolint:gosec // digest authentication
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/video/videotest"
+)
+
+// pictures returns n JPEG pictures of 64x48.
+func pictures(t testing.TB, n int) (list [][]byte) {
+	t.Helper()
+	out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n), "-f", "mjpeg", "-").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j := (&jpegReader{r: bytes.NewReader(out), max: 1 << 20, clock: time.Now}); ; {
+		p, of, _, err := j.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil || of != (size{64, 48}) {
+			t.Fatal(of, err)
+		}
+		list = append(list, bytes.Clone(p))
+	}
+	if len(list) != n {
+		t.Fatalf("%d pictures, want %d", len(list), n)
+	}
+	return list
+}
+
+// framings are ways in which cameras write motion JPEG: the content type, what comes first, and each part.
+var framings = map[string]struct {
+	kind, first string
+	part        func(p []byte) string
+}{
+	"as it should be":        {"multipart/x-mixed-replace; boundary=frame", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
+	"boundary with dashes":   {"multipart/x-mixed-replace; boundary=--frame", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
+	"boundary in quotes":     {`multipart/x-mixed-replace; boundary="my frame"`, "", func(p []byte) string { return lengthPart("--my frame", "\r\n", p, len(p)) }},
+	"no boundary":            {"multipart/x-mixed-replace", "", func(p []byte) string { return lengthPart("--frame", "\r\n", p, len(p)) }},
+	"other boundary":         {"multipart/x-mixed-replace; boundary=x", "", func(p []byte) string { return lengthPart("--y", "\r\n", p, len(p)) }},
+	"boundary written twice": {"multipart/x-mixed-replace;boundary=b", "--b\r\n", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)) }},
+	"no boundary before": {"multipart/x-mixed-replace;boundary=b", "", func(p []byte) string {
+		return strings.TrimPrefix(lengthPart("", "\r\n", p, len(p)), "\r\n") + "--b\r\n"
+	}},
+	"line feeds":              {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\n", p, len(p)) }},
+	"length too small":        {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)/2) }},
+	"length too large":        {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, 2*len(p)) }},
+	"no length":               {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\nContent-Type: image/jpeg\r\n\r\n" + string(p) + "\r\n" }},
+	"no part headers":         {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\n\r\n" + string(p) + "\r\n" }},
+	"image/jpg":               {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return "--b\r\nContent-Type: image/jpg\r\n\r\n" + string(p) + "\r\n" }},
+	"padding and blank lines": {"multipart/x-mixed-replace; boundary=b", "\r\n\r\n", func(p []byte) string { return lengthPart("\r\n--b", "\r\n", p, len(p)) + "\x00\x00\xff\xd8junk\r\n" }},
+	"no end marker":           {"multipart/x-mixed-replace; boundary=b", "", func(p []byte) string { return lengthPart("--b", "\r\n", p[:len(p)-2], len(p)-2) }},
+	"no multipart":            {"image/jpeg", "", func(p []byte) string { return string(p) }},
+	"no content type":         {"", "", func(p []byte) string { return lengthPart("--b", "\r\n", p, len(p)) }},
+	"other content type":      {"application/octet-stream", "", func(p []byte) string { return string(p) }},
+}
+
+func lengthPart(boundary, end string, p []byte, n int) string {
+	return boundary + end + "Content-Type: image/jpeg" + end + fmt.Sprint("Content-Length: ", n) + end + end + string(p) + end
+}
+
+// camera serves motion JPEG: each path is a framing. gap is the time before each picture but the first.
+func camera(t *testing.T, list [][]byte, gap time.Duration) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, ok := framings[strings.ReplaceAll(r.URL.Path[1:], "_", " ")]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header()["Content-Type"] = nil
+		if f.kind != "" {
+			w.Header().Set("Content-Type", f.kind)
+		}
+		_, _ = io.WriteString(w, f.first)
+		for i, p := range list {
+			if i > 0 {
+				select {
+				case <-time.After(gap):
+				case <-r.Context().Done():
+					return
+				}
+			}
+			_, _ = io.WriteString(w, f.part(p))
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// timesOf reads a source to its end, and returns the times of its frames.
+func timesOf(t *testing.T, o Options) (times []time.Duration, err error) {
+	t.Helper()
+	r, err := Open(t.Context(), o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var buf []byte
+	for {
+		if cap(buf) < r.FrameSize() {
+			buf = make([]byte, r.FrameSize())
+		}
+		f, err := r.Next(buf)
+		if err != nil {
+			return times, err
+		}
+		buf, times = f.Data, append(times, f.PTS)
+	}
+}
+
+func TestFramingsOfMotionJPEG(t *testing.T) {
+	list := pictures(t, 6)
+	s := camera(t, list, 0)
+	for name := range framings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			times, err := timesOf(t, Options{URL: s.URL + "/" + strings.ReplaceAll(name, " ", "_")})
+			if err != io.EOF || len(times) != len(list) {
+				t.Errorf("%d frames of %d, then %v", len(times), len(list), err)
+			}
+		})
+	}
+}
+
+func TestTimesOfArrival(t *testing.T) {
+	const n, gap = 8, 200 * time.Millisecond // ffmpeg assumes 25 a second: 0.28 s
+	list := pictures(t, n)
+	check := func(t *testing.T, o Options) {
+		t.Parallel()
+		times, err := timesOf(t, o)
+		if err != io.EOF || len(times) != n || times[0] != 0 || times[n-1] < (n-1)*gap/2 || !slices.IsSorted(times) {
+			t.Errorf("times %v, then %v; want %d of about %v", times, err, n, gap)
+		}
+	}
+	s := camera(t, list, gap)
+	t.Run("http", func(t *testing.T) { check(t, Options{URL: s.URL + "/as_it_should_be"}) })
+	t.Run("sandbox", func(t *testing.T) {
+		videotest.NeedSandbox(t)
+		check(t, Options{URL: s.URL + "/as_it_should_be", Sandbox: true})
+	})
+	for _, encode := range []string{"-f mjpeg", "-f mpjpeg", "-c:v libx264 -tune zerolatency -f h264", "-c:v libx264 -bf 2 -f h264", "-c:v libx265 -x265-params log-level=none -f hevc"} {
+		source := "exec:ffmpeg -v error -re -f lavfi -i testsrc2=s=64x48:r=5 -frames:v 8 -preset ultrafast -flush_packets 1 " + encode + " -"
+		if strings.Contains(encode, "mpjpeg") || strings.Contains(encode, "mjpeg") {
+			source = strings.Replace(source, "-preset ultrafast ", "", 1)
+		}
+		t.Run(encode, func(t *testing.T) {
+			if strings.Contains(encode, "bf") || strings.Contains(encode, "265") { // the encoder keeps pictures for later ones
+				t.Parallel()
+				times, err := timesOf(t, Options{URL: source})
+				if err != io.EOF || len(times) != n || !slices.IsSorted(times) || times[0] != 0 {
+					t.Errorf("times %v, then %v", times, err)
+				}
+				return
+			}
+			check(t, Options{URL: source})
+		})
+	}
+}
+
+// The rate of a camera is kept when its pictures arrive a little early or late.
+func TestRateOfArrival(t *testing.T) {
+	list := pictures(t, 50)
+	now, i := time.Unix(1e9, 0), 0
+	clock := func() time.Time {
+		at := now.Add(time.Duration(i)*200*time.Millisecond + time.Duration(30*math.Sin(float64(i*i)))*time.Millisecond)
+		i++
+		return at
+	}
+	var readers []io.Reader // one Read for each picture
+	for _, p := range list {
+		readers = append(readers, bytes.NewReader(p))
+	}
+	var ivf bytes.Buffer
+	if err := copyPictures(&ivf, &jpegReader{r: io.MultiReader(readers...), max: 1 << 20, clock: clock}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pictures.ivf")
+	if err := os.WriteFile(file, ivf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for fps, want := range map[float64]int{0: 50, 20: 50, 5: 50, 2: 20, 1: 10} {
+		o, err := Options{URL: "http://camera.example/", FPS: fps}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := o.ffmpegArgs(&route{scheme: SchemeHTTP, feed: &feed{content: motionJPEG}}, "", 64, 48)
+		cmd := exec.Command("ffmpeg", args...)
+		in, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		cmd.ExtraFiles = []*os.File{in}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := newNutReader(bytes.NewReader(out))
+		if err := n.start(); err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for ; ; got++ {
+			_, _, rest, err := n.next()
+			if err == io.EOF {
+				break
+			}
+			if _, err2 := n.r.Discard(rest); err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+		}
+		if got < want || got > want+1 {
+			t.Errorf("fps %v: %d of 50 frames at 5 a second, want %d", fps, got, want)
+		}
+	}
+}
+
+func TestWebPageIsNoCamera(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/login":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = io.WriteString(w, "<html><title>Log in</title></html>")
+		case "/text":
+			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
+			_, _ = io.WriteString(w, "--b\r\nContent-Type: text/plain\r\n\r\nThe camera is busy\r\n")
+		}
+	}))
+	defer s.Close()
+	for path, want := range map[string]string{"/login": "web page", "/text": "The camera is busy"} {
+		_, err := timesOf(t, Options{URL: s.URL + path})
+		if KindOf(err) != NotVideo || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want it to contain %q", path, err, want)
+		}
+	}
+}
+
+func TestPasswordOfMotionJPEG(t *testing.T) {
+	list := pictures(t, 3)
+	sum := func(s string) string { h := md5.Sum([]byte(s)); return hex.EncodeToString(h[:]) } //nolint:gosec // digest authentication
+	field := regexp.MustCompile(`(\w+)="?([^",]*)"?`)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		allowed := false
+		switch r.URL.Path {
+		case "/basic":
+			user, password, _ := r.BasicAuth()
+			allowed = user == "viewer" && password == "p@ss:w#r/d"
+			w.Header().Set("WWW-Authenticate", `Basic realm="cam"`)
+		case "/digest":
+			got := map[string]string{}
+			for _, f := range field.FindAllStringSubmatch(r.Header.Get("Authorization"), -1) {
+				got[f[1]] = f[2]
+			}
+			want := sum(strings.Join([]string{sum("viewer:cam:p@ss:w#r/d"), "abc", got["nc"], got["cnonce"], "auth", sum("GET:/digest")}, ":"))
+			allowed = got["response"] == want
+			w.Header().Set("WWW-Authenticate", `Digest realm="cam", nonce="abc", qop="auth,auth-int", algorithm=MD5`)
+		}
+		if !allowed {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
+		for _, p := range list {
+			_, _ = io.WriteString(w, lengthPart("--b", "\r\n", p, len(p)))
+		}
+	}))
+	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
+	for _, path := range []string{"/basic", "/digest"} {
+		if times, err := timesOf(t, Options{URL: "http://viewer:p%40ss%3Aw%23r%2Fd@" + host + path}); err != io.EOF || len(times) != 3 {
+			t.Errorf("%s: %d frames, then %v", path, len(times), err)
+		}
+		if _, err := timesOf(t, Options{URL: "http://viewer:wrong@" + host + path}); KindOf(err) != Auth || strings.Contains(err.Error(), "wrong") {
+			t.Errorf("%s with a wrong password: %v", path, err)
+		}
+	}
+	if _, err := Open(context.Background(), Options{URL: s.URL + "/basic"}); !errors.As(err, new(*Error)) {
+		t.Error(err)
+	}
+}
+
+func FuzzJPEGs(f *testing.F) {
+	list := pictures(f, 2)
+	f.Add(append(bytes.Clone(list[0]), list[1]...))
+	f.Add([]byte("--b\r\nContent-Type: image/jpeg\r\n\r\n\xff\xd8\xff\xe0\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for j := (&jpegReader{r: bytes.NewReader(b), max: 1 << 16, clock: time.Now}); ; {
+			p, _, _, err := j.next()
+			if err != nil {
+				return
+			}
+			if len(p) < 4 || p[0] != 0xFF || p[1] != 0xD8 {
+				t.Fatalf("no picture: % x", p[:min(len(p), 8)])
+			}
+		}
+	})
+}
