@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build wheel demo test check check-rest bench bench-overload soak mutants vuln release release-check image image-check deps onnxruntime clean
+.PHONY: help build wheel demo test bare check check-rest bench bench-overload soak mutants vuln release release-check image image-check deps onnxruntime clean
 
 ARGS ?=
 # Pinned, so that a new release of the checker does not fail an old commit.
@@ -42,6 +42,10 @@ test: ## install what the tests need, run the fast ones (under five minutes)
 	@scripts/deps.sh test
 	@scripts/onnxruntime.sh
 	@scripts/test.sh $(ARGS)
+
+bare: ## run make demo and make test in a clone of HEAD on a bare Debian 12, made by debootstrap; needs root (20 minutes)
+	@scripts/deps.sh bare
+	@scripts/bare.sh
 
 check: test check-rest ## test, then all slower checks: run it before a commit
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh SET... installs what the sets (build, demo, bench, test, check, release,
+# deps.sh SET... installs what the sets (build, demo, bench, test, check, bare, release,
 # image-check) need.
 #
 # As root with apt-get it installs the missing packages. Otherwise it prints their names
@@ -24,6 +24,7 @@ needs() {
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     release) needs build
            echo cmd:aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross cmd:npm=npm ;;
+    bare)  echo cmd:debootstrap=debootstrap cmd:git=git ;;
     image-check) echo cmd:podman=podman cmd:runc=runc cmd:python3=python3 ;;
     *)     return 1 ;;
     esac
@@ -75,7 +76,7 @@ apt() {
 
 wanted=
 for set in "$@"; do
-    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, bench, test, check, release or image-check" >&2; exit 2; }
+    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, bench, test, check, bare, release or image-check" >&2; exit 2; }
 done
 # shellcheck disable=SC2086 # a list of words
 wanted=$(printf '%s\n' $wanted | sort -u)
