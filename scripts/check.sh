@@ -70,12 +70,9 @@ step peers peers
 # more packages run at a time than there are cores.
 programs='cmd|web|examples|docs|deploy'
 computing='internal/codec|workers/motion|workers/results/(postprocess|tracking)'
-# shellcheck disable=SC2046 # a list of words
-step long go test -p 4 -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
-# shellcheck disable=SC2046 # a list of words
-step computing go test -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags" $(packages "$computing")
-# shellcheck disable=SC2046 # a list of words
-step race go test -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing)(/|\$)")
+step long tests "$(packages "$programs")" -p 4 -vet=off -timeout 20m -tags "$tags"
+step computing tests "$(packages "$computing")" -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags"
+step race tests "$(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing)(/|\$)")" -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
 # The build without libjpeg-turbo and libwebp. If both are missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-pictures go test -vet=off ./internal/codec/...
 step pure-go pure_go

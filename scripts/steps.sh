@@ -31,6 +31,38 @@ finish() {
     exit
 }
 
+# tests PACKAGES GO-TEST-FLAG... runs the tests of a list of packages. With RERUN=1, which .ci/run
+# sets, a failed test runs again, alone: at most three tests, at most twice. When it passes, the
+# step passes and prints its name, which belongs into scripts/flaky.txt until the test is mended.
+# A data race, a panic or a leaked goroutine fails the step whatever a second run does.
+gotestsum=gotest.tools/gotestsum@v1.13.0
+tests() {
+    list=$1
+    shift
+    # shellcheck disable=SC2086 # a list of words
+    [ -n "${RERUN:-}" ] || { go test "$@" $list; return; }
+    work=$(mktemp -d) || return 1
+    status=0
+    go run "$gotestsum" --format standard-quiet --jsonfile "$work/events" --rerun-fails=2 --rerun-fails-max-failures=3 \
+        --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report "$work/report" --packages="$list" -- "$@" || status=1
+    grep -F '"Action":"fail"' "$work/events" >"$work/failed"
+    if [ $status = 0 ] && [ -s "$work/failed" ]; then
+        sed 's/^/flaky: /' "$work/report"
+        sed 's/:.*//' "$work/report" | sort -u | grep -vxFf scripts/flaky.txt |
+            sed 's|$| belongs into scripts/flaky.txt until it is mended|'
+        # A package that fails without a failed test has failed in TestMain, as with a leaked goroutine.
+        package='s/.*"Package":"\([^"]*\)".*/\1/'
+        grep -F '"Test":' "$work/failed" | sed "$package" | sort -u >"$work/tested"
+        if grep -vF '"Test":' "$work/failed" | sed "$package" | sort -u | grep -vxFf "$work/tested" ||
+            grep -E '"Output":"(panic: |fatal error: |WARNING: DATA RACE|goleak: )' "$work/events"; then
+            echo "a package above failed outside of its tests, or with a panic or a data race: a second run does not count"
+            status=1
+        fi
+    fi
+    rm -rf "$work"
+    return $status
+}
+
 # packages REGEXP prints the packages in the folders that match, and below them.
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }
 

@@ -13,10 +13,9 @@ format() {
 }
 
 step format format
-step vet go vet -tags "$tags" ./...
-# -vet=off: the step vet has run. Most tests wait for processes, time-outs and replies,
-# so that more of them run in parallel than there are cores.
-step test go test -short -vet=off -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@" ./...
-# shellcheck disable=SC2046 # a list of words
-step race go test -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@" $(packages "$concurrent" | grep -vE "/($computing)\$")
+# -vet=all: all analyzers of go vet, on the packages that the tests compile. Most tests wait for
+# processes, time-outs and replies, so that more of them run in parallel than there are cores.
+step test tests ./... -short -vet=all -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@"
+# -vet=off: the step test has run it.
+step race tests "$(packages "$concurrent" | grep -vE "/($computing)\$")" -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@"
 finish
