@@ -69,6 +69,8 @@ type Model struct {
 	Calls bool
 	// App has the routes of a model that is a program with routes of its own; nil = it has none.
 	App *App
+	// Metadata are what the exporter has written into the model's file, by key; nil = nothing.
+	Metadata map[string]string
 	// Labels are the names of the elements of a row of an output, such as classes, by the
 	// output's name; nil = there are none.
 	Labels map[string][]string

@@ -45,6 +45,8 @@ type Model struct {
 	Inputs, Outputs []Value
 	Nodes           []Node // each after the nodes whose outputs it reads
 	Initializers    []Tensor
+	// Metadata are keys and values, which exporters write for programs.
+	Metadata [][2]string
 }
 
 // Value declares an input or an output.
@@ -93,6 +95,9 @@ func (m Model) Bytes() []byte {
 	b = appendOpset(b, "", valueOr(m.Opset, DefaultOpset))
 	if m.Domain != "" {
 		b = appendOpset(b, m.Domain, 1)
+	}
+	for _, p := range m.Metadata {
+		b = appendMessage(b, 14, func(b []byte) []byte { return appendString(appendString(b, 1, p[0]), 2, p[1]) })
 	}
 	return b
 }

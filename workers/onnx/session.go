@@ -29,6 +29,7 @@ type session struct {
 	*ort.DynamicAdvancedSession
 	inputs, outputs []ort.InputOutputInfo
 	scalars         map[string]bool // outputs that are scalars
+	metadata        map[string]string
 
 	id     identity
 	users  int // under sessions
@@ -135,7 +136,29 @@ func (s *session) open() error {
 	if s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, names(s.inputs), names(s.outputs), native); err != nil {
 		return fileError(path, err)
 	}
+	s.metadata = s.readMetadata()
 	return nil
+}
+
+// maxMetadata is the largest text of the metadata that is kept.
+const maxMetadata = 1 << 20
+
+// readMetadata returns what the exporter has written into the file, without texts that are
+// too large, such as whole graphs.
+func (s *session) readMetadata() map[string]string {
+	m, err := s.GetModelMetadata()
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = m.Destroy() }()
+	keys, _ := m.GetCustomMetadataMapKeys() // without them there are no metadata
+	all := map[string]string{}
+	for _, k := range keys {
+		if v, ok, err := m.LookupCustomMetadataMap(k); err == nil && ok && len(v) <= maxMetadata {
+			all[k] = v
+		}
+	}
+	return all
 }
 
 // tensorsOf leaves out values that are not tensors, such as the maps that classical

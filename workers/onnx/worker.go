@@ -135,7 +135,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.findReshapes(env.Declared); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Joined: w.text, Axis: w.axis.described()}
+	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Joined: w.text, Axis: w.axis.described(), Metadata: s.metadata}
 	w.declare(m)
 	m.MaxBatch = w.max
 	if w.keeps() {

@@ -78,19 +78,23 @@ func (b *best) drain() []candidate {
 }
 
 // suppress returns at most limit of the candidates, best first, without those that
-// overlap a better one of their class by more than iou. candidates are sorted, and
-// overwritten.
-func suppress(candidates []candidate, iou float64, limit int) []candidate {
+// overlap a better one of their class by more than iou, as overlap says. candidates are sorted,
+// and overwritten.
+func suppress(candidates []candidate, iou float64, limit int, overlap func(a, b *candidate, iou float64) bool) []candidate {
 	if iou >= 1 {
 		return candidates[:min(limit, len(candidates))]
 	}
 	kept := candidates[:0]
-	for _, h := range candidates {
+	for i := range candidates {
 		if len(kept) == limit {
 			break
 		}
-		if !slices.ContainsFunc(kept, func(k candidate) bool { return k.class == h.class && overlap(&k, &h, iou) }) {
-			kept = append(kept, h)
+		h, free := &candidates[i], true
+		for j := 0; j < len(kept) && free; j++ {
+			free = kept[j].class != h.class || !overlap(&kept[j], h, iou)
+		}
+		if free {
+			kept = append(kept, *h)
 		}
 	}
 	return kept

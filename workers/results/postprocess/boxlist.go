@@ -20,6 +20,7 @@ type boxList struct {
 	format  string
 	sx, sy  float32 // raw coordinates to pixels of the model's input
 	iou     float64
+	overlap func(a, b *candidate, iou float64) bool // nil = of upright boxes
 	limit   int
 	least   float32 // score
 	classes bool
@@ -30,7 +31,8 @@ type boxList struct {
 	ends       []int       // of each row in candidates
 	shapes     shapes
 	data       [4][]byte
-	out        [4]stream.Tensor
+	longest    int              // boxes of a row
+	out        [6]stream.Tensor // with those of the tasks of YOLO
 }
 
 // complete sets the fields that depend on the model. classes is the number of classes,
@@ -42,6 +44,9 @@ func (f *boxList) complete(in *finder, classes int, units string, background boo
 	}
 	f.labels, err = in.readLabels(classes, background)
 	f.classes, f.best = classes != 1, newBest(maxCandidates)
+	if f.overlap == nil {
+		f.overlap = overlap
+	}
 	return err
 }
 
@@ -87,7 +92,7 @@ func (f *boxList) add(index int, score float32, class int, a, b, c, d float32) {
 
 // end ends a row.
 func (f *boxList) end() {
-	f.candidates = append(f.candidates, suppress(f.best.drain(), f.iou, f.limit)...)
+	f.candidates = append(f.candidates, suppress(f.best.drain(), f.iou, f.limit, f.overlap)...)
 	f.ends = append(f.ends, len(f.candidates))
 }
 
@@ -97,6 +102,7 @@ func (f *boxList) tensors(at Mapping) []stream.Tensor {
 	for _, end := range f.ends {
 		longest, from = max(longest, end-from), end
 	}
+	f.longest = longest
 	list, scores, classes, names := f.data[0][:0], f.data[1][:0], f.data[2][:0], f.data[3][:0]
 	from = 0
 	for _, end := range f.ends {

@@ -42,13 +42,16 @@ type Boxes struct {
 	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
 }
 
-// YOLO returns the same as Boxes, for models of the YOLO family.
+// YOLO returns the same as Boxes, for models of the YOLO family, and for its tasks masks, key
+// points or corners.
 type YOLO struct {
 	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
-	Layout    string  `yaml:"layout" words:"v5 v8" unset:"derived from the shape if that is possible" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n]"`
+	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model leaves out overlapping boxes itself"`
+	Layout    string  `yaml:"layout" words:"v5 v8" unset:"the one that fits" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n] or [n, 4+classes]; not for end2end"`
+	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" help:"key points of a pose and numbers of each, such as 17x3"`
 	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`
-	IoU       float64 `yaml:"iou" default:"0.45" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
+	IoU       float64 `yaml:"iou" unset:"0.45; 1 for the tasks end2end" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
 	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
 }
 
@@ -139,6 +142,11 @@ func (c Config) Validate() error {
 		bad("output.labels", "is set, but no kind of result with classes is: set classify, boxes or yolo")
 	case c.Labels != "" && !slices.ContainsFunc(all, settings.labelled):
 		bad("output.labels", "is set, but results of %s have no names of classes", names[0])
+	}
+	if y := c.YOLO; y != nil && y.KptShape != "" {
+		if _, _, err := parseKptShape(y.KptShape); err != nil {
+			bad("output.yolo.kpt_shape", "%w", err)
+		}
 	}
 	return setting.Join(errs...)
 }

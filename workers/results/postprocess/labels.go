@@ -16,16 +16,18 @@ type labels struct {
 var unnamed = make([]byte, 4)
 
 // readLabels reads one name per line for at least classes classes (-1 = unknown).
-// Without a file there are no names. background says that a file with one name more
+// Without a file the names are those of the model's file, if it has any. background says that a file with one name more
 // probably has a name for the background, which it must not have.
 func (f *finder) readLabels(classes int, background bool) (l labels, err error) {
-	if f.labels == "" {
-		return l, nil
+	list := f.names
+	if f.labels != "" {
+		l.file = f.labels
+		if list, err = names.Read(l.file); err != nil {
+			return l, badLabels("%w", err)
+		}
 	}
-	l.file = f.labels
-	list, err := names.Read(l.file)
-	if err != nil {
-		return l, badLabels("%w", err)
+	if list == nil {
+		return l, nil
 	}
 	for _, name := range list {
 		l.names = append(l.names, append(binary.LittleEndian.AppendUint32(nil, uint32(len(name))), name...))
@@ -40,7 +42,7 @@ func badLabels(format string, args ...any) error {
 	return stream.Errorf(stream.InvalidArgument, "output.labels", format, args...)
 }
 
-// check returns an error unless each class has a name.
+// check returns an error unless each class has a name in the file.
 func (l labels) check(classes int) error {
 	if l.names != nil && len(l.names) < classes {
 		return badLabels("%s has %d names for %d classes: want a name per line", l.file, len(l.names), classes)

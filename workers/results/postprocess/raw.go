@@ -67,10 +67,11 @@ type finder struct {
 	labels string // the file
 	model  *stream.Model
 	taken  map[string]bool
+	names  []string // of classes, which the model's file has; nil = none
 }
 
 func newFinder(kind, labels string, named []string, m *stream.Model) *finder {
-	f := &finder{kind, labels, m, map[string]bool{}}
+	f := &finder{kind: kind, labels: labels, model: m, taken: map[string]bool{}}
 	for _, name := range named {
 		f.taken[name] = name != ""
 	}

@@ -104,6 +104,14 @@ func odd(rng *rand.Rand) float32 {
 	return rng.Float32()
 }
 
+// share returns a number from 0 to 1; some are equal.
+func share(rng *rand.Rand) float32 {
+	if rng.IntN(10) == 0 {
+		return float32(rng.IntN(3)) / 2
+	}
+	return rng.Float32()
+}
+
 // place returns a box on integer pixels, so that both ways compute it exactly.
 func place(rng *rand.Rand) (cx, cy, w, h float32) {
 	return float32(rng.IntN(640)), float32(rng.IntN(640)), float32(2 * rng.IntN(60)), float32(2 * rng.IntN(60))
@@ -130,11 +138,11 @@ func TestYoloMatchesReference(t *testing.T) {
 					own = append(own, cx, cy, w, h)
 					object := float32(1)
 					if layout == "v5" {
-						object = odd(rng)
+						object = share(rng)
 						own = append(own, object)
 					}
 					for k := range classes {
-						s := odd(rng)
+						s := share(rng)
 						own = append(own, s)
 						if finite(s) && s*object > b.score && object >= float32(c.Threshold) {
 							b.score, b.class = s*object, k
@@ -259,6 +267,25 @@ func TestReaching(t *testing.T) {
 		}
 		if got := reaching(v, from, least); got != want {
 			t.Fatalf("%d, want %d: %v from %d in %v", got, want, least, from, v)
+		}
+	}
+}
+
+func TestOutside(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for range 2000 {
+		v := make([]float32, rng.IntN(100))
+		for i := range v {
+			if v[i] = rng.Float32(); rng.IntN(30) == 0 {
+				v[i] = []float32{1, 0, float32(math.Copysign(0, -1)), 1 + scoreSlack, -scoreSlack, 1.01, -0.01, nan, inf, -inf, 58}[rng.IntN(11)]
+			}
+		}
+		want := 0
+		for want < len(v) && v[want] >= -scoreSlack && v[want] <= 1+scoreSlack {
+			want++
+		}
+		if got := outside(v); got != want {
+			t.Fatalf("%d, want %d: %v", got, want, v)
 		}
 	}
 }
