@@ -32,7 +32,7 @@ type ImageSpec struct {
 	Color  string     `yaml:"color" unset:"the model's" words:"RGB BGR GRAY" help:"order of the channels"`
 	Layout string     `yaml:"layout" unset:"the model's" words:"NHWC NCHW" help:"order of the axes"`
 	Fit    string     `yaml:"fit" unset:"stretch" words:"stretch letterbox" help:"how a picture of another shape is fitted in"`
-	Scale  [3]float32 `yaml:"scale" unset:"1" help:"of FP32 inputs: (pixel*scale - mean) / std, one number or three"`
+	Scale  [3]float32 `yaml:"scale" unset:"1" help:"of FP32 and FP16 inputs: (pixel*scale - mean) / std, one number or three"`
 	Mean   [3]float32 `yaml:"mean" unset:"0" help:"one number or three"`
 	Std    [3]float32 `yaml:"std" unset:"1" help:"one number or three"`
 }

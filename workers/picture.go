@@ -19,8 +19,8 @@ func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 		return badPicture("", "is set, but model %s has %d inputs: a picture fills one. Leave it out and send tensors", m.Name, len(m.Inputs))
 	}
 	in := m.Inputs[0]
-	if in.Datatype != stream.Uint8 && in.Datatype != stream.Float32 {
-		return badPicture("", "is set, but input %s of model %s is %s: pictures become UINT8 or FP32", in.Name, m.Name, in.Datatype)
+	if in.Datatype != stream.Uint8 && in.Datatype != stream.Float32 && in.Datatype != stream.Float16 {
+		return badPicture("", "is set, but input %s of model %s is %s: pictures become UINT8, FP32 or FP16", in.Name, m.Name, in.Datatype)
 	}
 	if s.Layout == "" {
 		s.Layout = layoutOf(in.Shape)

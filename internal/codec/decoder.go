@@ -43,6 +43,7 @@ type Decoder struct {
 	blank    []byte
 	lut      *[3][256]uint32
 	lutFor   Norm
+	lutHalf  bool
 	wantLuma bool
 	src      source
 	reader   bytes.Reader

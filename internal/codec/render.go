@@ -14,7 +14,8 @@ type targetWriter struct {
 	base, sx, sy           int
 	pixelStep, channelStep int // elements from one pixel, and one channel, to the next
 	channels               int
-	lut                    *[3][256]uint32 // float bits for FP32; nil for UINT8
+	lut                    *[3][256]uint32 // bits of floats; nil for UINT8
+	half                   bool            // they are FP16
 }
 
 func (d *Decoder) targetWriter(t *Target, r rect, orientation, tw, th int, dst []byte) targetWriter {
@@ -23,8 +24,9 @@ func (d *Decoder) targetWriter(t *Target, r rect, orientation, tw, th int, dst [
 	if t.Layout == NCHW {
 		p.pixelStep, p.channelStep = 1, tw*th
 	}
-	if t.Type == FP32 {
-		p.lut = d.normalise(t.Norm)
+	if t.Type != UINT8 {
+		p.half = t.Type == FP16
+		p.lut = d.normalise(t.Norm, p.half)
 	}
 	right, down := r.w-1, (r.h-1)*tw
 	switch orientation {
@@ -50,14 +52,14 @@ func (d *Decoder) targetWriter(t *Target, r rect, orientation, tw, th int, dst [
 }
 
 // normalise returns the table from pixel value to the bits of its float, per channel.
-func (d *Decoder) normalise(n Norm) *[3][256]uint32 {
-	if d.lut != nil && d.lutFor == n {
+func (d *Decoder) normalise(n Norm, half bool) *[3][256]uint32 {
+	if d.lut != nil && d.lutFor == n && d.lutHalf == half {
 		return d.lut
 	}
 	if d.lut == nil {
 		d.lut = new([3][256]uint32)
 	}
-	d.lutFor = n
+	d.lutFor, d.lutHalf = n, half
 	for c := range 3 {
 		scale, std := n.Scale[c], n.Std[c]
 		if scale == 0 {
@@ -67,16 +69,44 @@ func (d *Decoder) normalise(n Norm) *[3][256]uint32 {
 			std = 1
 		}
 		for v := range 256 {
-			d.lut[c][v] = math.Float32bits((float32(v)*scale - n.Mean[c]) / std)
+			f := (float32(v)*scale - n.Mean[c]) / std
+			if d.lut[c][v] = math.Float32bits(f); half {
+				d.lut[c][v] = uint32(halfOf(f))
+			}
 		}
 	}
 	return d.lut
+}
+
+// halfOf returns the bits of the number of FP16 that is nearest to f, of two as near the even
+// one. A number beyond its range is infinite.
+func halfOf(f float32) uint16 {
+	bits := math.Float32bits(f)
+	sign, bits := uint16(bits>>16)&0x8000, bits&0x7fffffff
+	switch {
+	case bits > 0x7f800000: // NaN
+		return sign | 0x7e00
+	case bits >= 0x477ff000: // rounds to 65520 or more
+		return sign | 0x7c00
+	case bits < 0x38800000: // below the least exponent: the sum has the bits of the result at its end
+		return sign | uint16(math.Float32bits(math.Float32frombits(bits)+0.5)-math.Float32bits(0.5))
+	}
+	bits += 0xfff + bits>>13&1
+	return sign | uint16(bits>>13-112<<10)
 }
 
 // row writes one stored row of channel c.
 func (p *targetWriter) row(y, c int, row []byte) {
 	at := (p.base+y*p.sy)*p.pixelStep + c*p.channelStep
 	step := p.sx * p.pixelStep
+	if p.half {
+		lut := &p.lut[c]
+		for _, v := range row {
+			binary.LittleEndian.PutUint16(p.dst[2*at:], uint16(lut[v]))
+			at += step
+		}
+		return
+	}
 	if p.lut != nil {
 		lut := &p.lut[c]
 		if step == 1 {
@@ -113,6 +143,15 @@ func (p *targetWriter) row3(y int, r, g, b []byte) {
 	at := (p.base + y*p.sy) * 3
 	n := len(r)
 	g, b = g[:n], b[:n]
+	if p.half {
+		out := p.dst[2*at : 2*(at+3*n)]
+		for i := range r {
+			binary.LittleEndian.PutUint16(out[6*i:], uint16(p.lut[0][r[i]]))
+			binary.LittleEndian.PutUint16(out[6*i+2:], uint16(p.lut[1][g[i]]))
+			binary.LittleEndian.PutUint16(out[6*i+4:], uint16(p.lut[2][b[i]]))
+		}
+		return
+	}
 	if p.lut != nil {
 		out := p.dst[4*at : 4*(at+3*n)]
 		l0, l1, l2 := &p.lut[0], &p.lut[1], &p.lut[2]

@@ -63,20 +63,21 @@ func (l *Layout) UnmarshalText(b []byte) error {
 // Type is a target's element type.
 type Type uint8
 
-// UINT8 is the pixel value itself; FP32 is normalised, and little endian.
+// UINT8 is the pixel value itself; FP32 and FP16 are normalised, and little endian.
 const (
 	UINT8 Type = iota
 	FP32
+	FP16
 )
 
-var typeNames = names{"UINT8", "FP32"}
+var typeNames = names{"UINT8", "FP32", "FP16"}
 
 func (t Type) String() string { return typeNames.name(uint8(t)) }
 
 // MarshalText writes the name.
 func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads UINT8 or FP32.
+// UnmarshalText reads UINT8, FP32 or FP16.
 func (t *Type) UnmarshalText(b []byte) error {
 	v, err := typeNames.parse("type", b)
 	*t = Type(v)
@@ -85,8 +86,11 @@ func (t *Type) UnmarshalText(b []byte) error {
 
 // Size is the bytes of one element.
 func (t Type) Size() int {
-	if t == FP32 {
+	switch t {
+	case FP32:
 		return 4
+	case FP16:
+		return 2
 	}
 	return 1
 }
@@ -118,7 +122,7 @@ func (f *Fit) UnmarshalText(b []byte) error {
 // maxSide bounds each side of a target, so that its size in bytes cannot overflow.
 const maxSide = 1 << 16
 
-// Norm is the normalisation of FP32 targets. A pixel p of channel c becomes
+// Norm is the normalisation of FP32 and FP16 targets. A pixel p of channel c becomes
 //
 //	(p*Scale[c] - Mean[c]) / Std[c]
 //
@@ -136,7 +140,7 @@ type Target struct {
 	Color         Color
 	Layout        Layout
 	Type          Type
-	Norm          Norm // FP32 only
+	Norm          Norm // not of UINT8
 	Fit           Fit
 	Fill          byte   // the pixel value around a letterboxed picture, before Norm
 	Region        Region // the part of the picture to write; Width, Height and Fit then refer to its size
@@ -159,15 +163,15 @@ func (t *Target) Validate() error {
 		return fmt.Errorf("codec: target color %d: use RGB, BGR or GRAY", t.Color)
 	case t.Layout > NCHW:
 		return fmt.Errorf("codec: target layout %d: use NHWC or NCHW", t.Layout)
-	case t.Type > FP32:
-		return fmt.Errorf("codec: target type %d: use UINT8 or FP32", t.Type)
+	case t.Type > FP16:
+		return fmt.Errorf("codec: target type %d: use UINT8, FP32 or FP16", t.Type)
 	case t.Fit > Letterbox:
 		return fmt.Errorf("codec: target fit %d: use stretch or letterbox", t.Fit)
 	case (t.SourceWidth == 0) != (t.SourceHeight == 0), min(t.SourceWidth, t.SourceHeight) < 0, max(t.SourceWidth, t.SourceHeight) > maxSide:
 		return fmt.Errorf("codec: source of %d x %d: use 0 x 0 (the frame's own), or 1 to %d a side", t.SourceWidth, t.SourceHeight, maxSide)
 	}
 	if t.Type == UINT8 && t.Norm != (Norm{}) {
-		return fmt.Errorf("codec: target scale, mean and std need type FP32, not UINT8")
+		return fmt.Errorf("codec: target scale, mean and std need type FP32 or FP16, not UINT8")
 	}
 	for c := range 3 {
 		for _, v := range [...]float32{t.Norm.Scale[c], t.Norm.Mean[c], t.Norm.Std[c]} {
