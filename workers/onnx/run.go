@@ -284,7 +284,7 @@ func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (
 	case len(shape) > 0 && shape[0] == int64(rows):
 		shape = shape[1:]
 	case w.max > 1:
-		return t, stream.Errorf(stream.Unsupported, "batch_axis", "must be false (in a config.pbtxt: max_batch_size: 0): output %s of the model has the shape %v for a batch of %d, so its first dimension is not the batch", spec.Name, shape, rows)
+		return t, stream.Errorf(stream.Unsupported, "batch_axis", "does not hold: output %s of the model has the shape %v for a batch of %d, so its first dimension is not the batch. If it is a list of what the pictures or rows of a batch have, set batching.max_size: 1; otherwise set batch_axis: false (in a config.pbtxt: max_batch_size: 0)", spec.Name, shape, rows)
 	}
 	for _, n := range shape {
 		t.Shape = append(t.Shape, int(n))

@@ -15,46 +15,91 @@ import (
 // Numbers of the fields that lead to an output's shape in onnx.proto.
 const (
 	modelGraph      = 7
+	graphInput      = 11
 	graphOutput     = 12
 	valueName       = 1
 	valueType       = 2
 	typeTensor      = 1
 	tensorTypeShape = 2
+	shapeDim        = 1
+	dimName         = 2
 )
 
 // maxValueInfo is the largest description of an output that is read.
 const maxValueInfo = 1 << 20
 
+// firstDimensions returns the names of the first dimensions of a model's inputs or outputs, by the
+// name of the tensor; "" is a dimension without a name, or with a number.
+func firstDimensions(path string) (inputs, outputs map[string]string) {
+	inputs, outputs = map[string]string{}, map[string]string{}
+	eachValue(path, func(number protowire.Number, name string, shape []byte) {
+		into := outputs
+		if number == graphInput {
+			into = inputs
+		}
+		into[name] = string(field(firstField(shape, shapeDim), dimName))
+	})
+	return inputs, outputs
+}
+
+// firstField returns the first field of that number that has bytes.
+func firstField(message []byte, want protowire.Number) []byte {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return nil
+		}
+		if number == want && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(message[n:])
+			return value
+		}
+		message = message[n+size:]
+	}
+	return nil
+}
+
 // scalarOutputs returns the outputs whose shape in a model's file has no dimensions. It reads
 // only what leads to them, not the weights.
 func scalarOutputs(path string) map[string]bool {
 	found := map[string]bool{}
-	f, err := os.Open(path)
+	eachValue(path, func(number protowire.Number, name string, shape []byte) {
+		if number == graphOutput {
+			found[name] = shape != nil && len(shape) == 0
+		}
+	})
+	return found
+}
+
+// eachValue calls f with the name and shape of each input and output in a model's file; the
+// shape is nil for a tensor of unknown rank.
+func eachValue(path string, f func(number protowire.Number, name string, shape []byte)) {
+	file, err := os.Open(path)
 	if err != nil {
-		return found
+		return
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	st, err := f.Stat()
+	defer func() { _ = file.Close() }() // it was only read
+	st, err := file.Stat()
 	if err != nil {
-		return found
+		return
 	}
-	eachField(f, 0, st.Size(), func(number protowire.Number, at, size int64) {
+	eachField(file, 0, st.Size(), func(number protowire.Number, at, size int64) {
 		if number != modelGraph {
 			return
 		}
-		eachField(f, at, size, func(number protowire.Number, at, size int64) {
-			if number != graphOutput || size > maxValueInfo {
+		eachField(file, at, size, func(number protowire.Number, at, size int64) {
+			if number != graphOutput && number != graphInput || size > maxValueInfo {
 				return
 			}
 			value := make([]byte, size)
-			if _, err := f.ReadAt(value, at); err == nil {
-				name, kind := field(value, valueName), field(value, valueType)
-				shape := field(field(kind, typeTensor), tensorTypeShape)
-				found[string(name)] = shape != nil && len(shape) == 0
+			if _, err := file.ReadAt(value, at); err == nil {
+				f(number, string(field(value, valueName)), field(field(field(value, valueType), typeTensor), tensorTypeShape))
 			}
 		})
 	})
-	return found
 }
 
 // eachField calls f with each field of a message that has bytes.

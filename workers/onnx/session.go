@@ -30,6 +30,7 @@ type session struct {
 	inputs, outputs []ort.InputOutputInfo
 	scalars         map[string]bool // outputs that are scalars
 	metadata        map[string]string
+	others          []string // outputs that are no tensors
 
 	id     identity
 	users  int // under sessions
@@ -117,7 +118,7 @@ func (s *session) open() error {
 	if s.inputs, s.outputs, err = ort.GetInputOutputInfoWithOptions(path, plain); err != nil {
 		return fileError(path, err)
 	}
-	s.outputs = tensorsOf(s.outputs)
+	s.outputs, s.others = tensorsOf(s.outputs)
 	if slices.ContainsFunc(s.outputs, func(o ort.InputOutputInfo) bool { return len(o.Dimensions) == 0 }) {
 		s.scalars = scalarOutputs(path)
 	}
@@ -161,17 +162,21 @@ func (s *session) readMetadata() map[string]string {
 	return all
 }
 
-// tensorsOf leaves out values that are not tensors, such as the maps that classical
-// classifiers have as outputs.
-func tensorsOf(of []ort.InputOutputInfo) []ort.InputOutputInfo {
-	kept := of[:0]
+// tensorsOf returns the values that are tensors, and the names of the others, such as the maps
+// that classical classifiers have as outputs.
+func tensorsOf(of []ort.InputOutputInfo) (kept []ort.InputOutputInfo, others []string) {
 	for _, i := range of {
 		if i.OrtValueType == ort.ONNXTypeTensor {
 			kept = append(kept, i)
+		} else {
+			others = append(others, i.Name)
 		}
 	}
-	return kept
+	return kept, others
 }
+
+// zipMap says how to export a classifier of scikit-learn with a tensor of probabilities.
+const zipMap = "export classifiers of scikit-learn with options={'zipmap': False}: then their probabilities are a tensor, with a column for each class"
 
 func (o Session) native() (n *ort.SessionOptions, err error) {
 	if n, err = ort.NewSessionOptions(); err != nil {

@@ -69,6 +69,21 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo, scalars map[string]bool) (
 	return fixed, int(rows)
 }
 
+// otherDimensions returns the outputs whose first dimension has another name in the file than
+// that of the inputs.
+func otherDimensions(path string) map[string]bool {
+	inputs, outputs := firstDimensions(path)
+	others := map[string]bool{}
+	for output, name := range outputs {
+		same := name == ""
+		for _, input := range inputs {
+			same = same || input == name || input == ""
+		}
+		others[output] = !same
+	}
+	return others
+}
+
 // spec describes a tensor to clients, without the batch axis.
 func spec(t ort.InputOutputInfo, a axis) (stream.TensorSpec, error) {
 	d, known := datatypes[t.DataType]

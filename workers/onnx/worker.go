@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sys/unix"
@@ -34,7 +35,8 @@ type worker struct {
 	workers.Base
 	session   *session
 	axis      axis
-	max       int // rows
+	max       int             // rows
+	several   map[string]bool // outputs whose first dimension is not the batch, which has one row
 	warm      bool
 	text      bool                // some input has strings
 	inputs    []stream.TensorSpec // of the session
@@ -97,7 +99,14 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	s := w.session
 	w.rebind = set.Session.Provider != "cpu"
 	if len(s.inputs) == 0 || len(s.outputs) == 0 {
-		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each", env.Source, len(s.inputs), len(s.outputs))
+		hint := ""
+		if len(s.others) > 0 {
+			hint = ". Its outputs " + strings.Join(s.others, ", ") + " are maps or sequences: " + zipMap
+		}
+		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each%s", env.Source, len(s.inputs), len(s.outputs), hint)
+	}
+	if len(s.others) > 0 && env.Log != nil && env.Instance == 0 {
+		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "outputs", strings.Join(s.others, ","), "hint", zipMap)
 	}
 	if set.State != "" {
 		if err = w.findStates(set.State); err != nil {
@@ -125,6 +134,9 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		if w.max = env.MaxBatch; w.max < 1 {
 			w.max = defaultBatch
 		}
+	}
+	if w.axis == free && w.max == 1 {
+		w.several = otherDimensions(env.Source)
 	}
 	if err = w.describeStates(env.MaxBatch); err != nil {
 		return nil, err
@@ -199,7 +211,7 @@ func (w *worker) describe(s *session) error {
 			of, shown = none, none
 		case len(t.Dimensions) == 0: // of unknown rank
 			t.Dimensions, shown = ort.Shape{-1}, none
-		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1: // for example the objects found in the one row
+		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1, w.several[t.Name]: // for example the objects found in the one row
 			of, shown = none, none
 		}
 		out, err := spec(t, shown)
