@@ -21,8 +21,9 @@ import (
 )
 
 // constant is a model that answers the same for every picture: outputs by name,
-// each with its shape without the batch axis. Width and height are free.
-func constant(outputs map[string][]int, values map[string][]float32) []byte {
+// each with its shape without the batch axis. Width and height are free. metadata are keys
+// and values by turns.
+func constant(outputs map[string][]int, values map[string][]float32, metadata ...string) []byte {
 	ints := func(name string, v ...int64) onnxfile.Tensor {
 		var raw []byte
 		for _, n := range v {
@@ -50,6 +51,9 @@ func constant(outputs map[string][]int, values map[string][]float32) []byte {
 			{Op: "Mul", Inputs: []string{"one", "nothing"}, Outputs: []string{"zero"}},
 		},
 		Initializers: []onnxfile.Tensor{floats("nothing", []int64{1}, nil)},
+	}
+	for i := 0; i < len(metadata); i += 2 {
+		m.Metadata = append(m.Metadata, [2]string{metadata[i], metadata[i+1]})
 	}
 	for name, shape := range outputs {
 		dims, flat, out := []int64{1}, []int64{-1}, []any{"N"}
@@ -105,6 +109,22 @@ func TestGuide(t *testing.T) {
 		"mobilenet.onnx": constant(map[string][]int{"logits": {1000}}, map[string][]float32{"logits": at(1000, map[int]float32{7: 20})}),
 		"yolov8n.onnx": constant(map[string][]int{"output0": {84, anchors}}, map[string][]float32{"output0": at(84*anchors, map[int]float32{
 			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9})}),
+		"yolov5s.onnx": constant(map[string][]int{"output0": {25200, 85}}, map[string][]float32{"output0": at(25200*85, map[int]float32{
+			85: 320, 86: 320, 87: 64, 88: 64, 89: 1, 90 + 7: 0.9})}, "stride", "32", "names", things(80)),
+		"yolo26n.onnx": constant(map[string][]int{"output0": {300, 6}}, map[string][]float32{"output0": at(300*6, map[int]float32{
+			0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}, "task", "detect", "end2end", "True", "names", things(80)),
+		"yolov10n.onnx": constant(map[string][]int{"output0": {300, 6}}, map[string][]float32{"output0": at(300*6, map[int]float32{
+			0: 288, 1: 288, 2: 352, 3: 352, 4: 0.9, 5: 7})}),
+		"yolov8n-seg.onnx": constant(map[string][]int{"output0": {116, anchors}, "output1": {32, 160, 160}}, map[string][]float32{"output0": at(116*anchors, map[int]float32{
+			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9}), "output1": make([]float32, 32*160*160)},
+			"task", "segment", "names", things(80)),
+		"yolov8n-pose.onnx": constant(map[string][]int{"output0": {56, anchors}}, map[string][]float32{"output0": at(56*anchors, map[int]float32{
+			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, 4*anchors + 5: 0.9, 5*anchors + 5: 320, 6*anchors + 5: 320, 7*anchors + 5: 0.8})},
+			"task", "pose", "kpt_shape", "[17, 3]", "names", "{0: 'person'}"),
+		"yolov8n-obb.onnx": constant(map[string][]int{"output0": {20, anchors}}, map[string][]float32{"output0": at(20*anchors, map[int]float32{
+			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9, 19*anchors + 5: math.Pi / 2})},
+			"task", "obb", "names", things(15)),
+		"yolov7.onnx": withNMS(),
 		"version-RFB-320.onnx": constant(map[string][]int{"scores": {10, 2}, "boxes": {10, 4}}, map[string][]float32{
 			"scores": at(20, map[int]float32{7: 0.9}), "boxes": at(40, map[int]float32{12: 0.25, 13: 0.25, 14: 0.5, 15: 0.5})}),
 		"vad.onnx":     voice(),
@@ -119,45 +139,90 @@ func TestGuide(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, " "+name, " "+path)
 	}
+	const yolo = `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`
 	want := map[string]string{
-		"what":  `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
-		"yolo":  `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`,
-		"faces": `"boxes" \[1 1 4\] \[176,72,352,144\]`,
-		"voice": `^"speech" \[1 1\] \[0.5\] $`,
+		"v5": yolo, "v10": yolo, "v26": yolo,
+		"segment": yolo + ` "mask" \[1 160 160\] .* "region" \[1 4\] \[0,-207.7\d*,704,495.7`,
+		"pose":    `"boxes" \[1 1 4\] \[316.8,108.8.* "keypoints" \[1 1 17 3\] \[352,144,0.8`,
+		"obb":     yolo + ` "corners" \[1 1 4 2\] \[387.2`,
+		"v7":      `"boxes" \[1 1 4\] \[316.8,108.8.*"classes" \[1 1\] \[7\]`,
+		"what":    `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
+		"yolo":    `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`,
+		"faces":   `"boxes" \[1 1 4\] \[176,72,352,144\]`,
+		"voice":   `^"speech" \[1 1\] \[0.5\] $`,
 	}
 	for _, block := range regexp.MustCompile(`(?m)^    models:\n(?:    .*\n)+`).FindAllString(text, -1) {
 		cfg, err := config.Parse([]byte(strings.ReplaceAll("\n"+block, "\n    ", "\n")), "guide.yaml")
 		if err != nil {
 			t.Fatalf("%v\n%s", err, block)
 		}
-		m := cfg.Models[0]
-		t.Run(m.Name, func(t *testing.T) {
-			var picture bytes.Buffer
-			if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 704, 288)), nil); err != nil {
-				t.Fatal(err)
-			}
-			body, media := picture.Bytes(), "image/jpeg"
-			if m.Name == "voice" {
-				body, media = bytes.Repeat([]byte{0, 0, 0, 0x3f}, 512), "application/octet-stream" // 512 times 0.5
-			} else if m.Name != "what" && m.Image.Width == 0 { // these files leave the size free
-				m.Image.Width, m.Image.Height = 640, 640
-			} else if m.Image.Width == 0 {
-				m.Image.Width, m.Image.Height = 224, 224
-			}
-			s, stop := run(t, m)
-			got := infer(t, s, m.Name, media, body)
-			if !regexp.MustCompile(want[m.Name]).MatchString(got) {
-				t.Errorf("got %s\nwant %s", got, want[m.Name])
-			}
-			delete(want, m.Name)
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		for _, m := range cfg.Models {
+			t.Run(m.Name, func(t *testing.T) {
+				var picture bytes.Buffer
+				if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 704, 288)), nil); err != nil {
+					t.Fatal(err)
+				}
+				body, media := picture.Bytes(), "image/jpeg"
+				if m.Name == "voice" {
+					body, media = bytes.Repeat([]byte{0, 0, 0, 0x3f}, 512), "application/octet-stream" // 512 times 0.5
+				} else if m.Name != "what" && m.Image.Width == 0 { // these files leave the size free
+					m.Image.Width, m.Image.Height = 640, 640
+				} else if m.Image.Width == 0 {
+					m.Image.Width, m.Image.Height = 224, 224
+				}
+				s, stop := run(t, m)
+				got := infer(t, s, m.Name, media, body)
+				if !regexp.MustCompile(want[m.Name]).MatchString(got) {
+					t.Errorf("got %s\nwant %s", got, want[m.Name])
+				}
+				delete(want, m.Name)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 	if len(want) > 0 {
 		t.Errorf("the guide has nothing of %v", want)
 	}
+}
+
+// things are the names of lines, as exporters write them.
+func things(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d: 'thing %d', ", i, i)
+	}
+	return "{" + b.String() + "}"
+}
+
+// withNMS answers the boxes of the whole batch, without an axis for it: each row is the number
+// of the picture, x1 y1 x2 y2 class score. Without light in the pictures there are none.
+func withNMS() []byte {
+	box := []float32{0, 288, 288, 352, 352, 7, 0.9}
+	raw := make([]byte, 0, 28)
+	for _, v := range box {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	ints := func(name string, v ...int64) onnxfile.Tensor {
+		t := onnxfile.Tensor{Name: name, Type: onnxfile.Int64, Dims: []int64{int64(len(v))}}
+		for _, n := range v {
+			t.Raw = binary.LittleEndian.AppendUint64(t.Raw, uint64(n))
+		}
+		return t
+	}
+	return onnxfile.Model{
+		Inputs:  []onnxfile.Value{{Name: "images", Type: onnxfile.Float32, Dims: []any{"batch", 3, 640, 640}}},
+		Outputs: []onnxfile.Value{{Name: "output", Type: onnxfile.Float32, Dims: []any{"num_dets", 7}}},
+		Nodes: []onnxfile.Node{
+			{Op: "ReduceMax", Inputs: []string{"images"}, Outputs: []string{"max"}, Attrs: []onnxfile.Attr{{Name: "keepdims", Value: int64(0)}}},
+			{Op: "Sign", Inputs: []string{"max"}, Outputs: []string{"light"}},
+			{Op: "Cast", Inputs: []string{"light"}, Outputs: []string{"n"}, Attrs: []onnxfile.Attr{{Name: "to", Value: int64(onnxfile.Int64)}}},
+			{Op: "Unsqueeze", Inputs: []string{"n", "axis"}, Outputs: []string{"end"}},
+			{Op: "Slice", Inputs: []string{"boxes", "zero", "end", "axis"}, Outputs: []string{"output"}},
+		},
+		Initializers: []onnxfile.Tensor{{Name: "boxes", Type: onnxfile.Float32, Dims: []int64{1, 7}, Raw: raw}, ints("zero", 0), ints("axis", 0)},
+	}.Bytes()
 }
 
 func lines(n int) []byte {

@@ -96,6 +96,18 @@ func (p *pen) bounds(b *Box) image.Rectangle {
 }
 
 func (p *pen) box(b *Box) {
+	if b.Rotated {
+		for _, l := range []struct {
+			width int
+			color.RGBA
+		}{{p.line + 2, dark}, {p.line, colourOf(b.Class)}} {
+			for k, from := range b.Corners {
+				to := b.Corners[(k+1)%4]
+				p.segment(from.X, from.Y, to.X, to.Y, l.width, l.RGBA)
+			}
+		}
+		return
+	}
 	r := p.bounds(b)
 	p.outline(r.Inset(-1), 1, dark)
 	p.outline(r, p.line, colourOf(b.Class))
@@ -112,6 +124,36 @@ func (p *pen) outline(r image.Rectangle, width int, c color.RGBA) {
 	p.fill(image.Rect(r.Min.X, r.Max.Y-width, r.Max.X, r.Max.Y), c)
 	p.fill(image.Rect(r.Min.X, r.Min.Y+width, r.Min.X+width, r.Max.Y-width), c)
 	p.fill(image.Rect(r.Max.X-width, r.Min.Y+width, r.Max.X, r.Max.Y-width), c)
+}
+
+// segment draws a straight line. It draws only the part of it near the picture.
+func (p *pen) segment(x1, y1, x2, y2 float64, width int, c color.RGBA) {
+	r := p.Rect.Inset(-2 * width)
+	from, to := 0.0, 1.0                // the part of the line that is within r
+	for _, side := range [4][2]float64{ // distance to an edge at the start, and its change (Liang and Barsky, 1984)
+		{x1 - float64(r.Min.X), x2 - x1}, {float64(r.Max.X) - x1, x1 - x2},
+		{y1 - float64(r.Min.Y), y2 - y1}, {float64(r.Max.Y) - y1, y1 - y2},
+	} {
+		at := -side[0] / side[1]
+		switch {
+		case side[1] == 0 && side[0] < 0:
+			return
+		case side[1] > 0:
+			from = max(from, at)
+		case side[1] < 0:
+			to = min(to, at)
+		}
+	}
+	if from > to {
+		return
+	}
+	x1, y1, x2, y2 = x1+from*(x2-x1), y1+from*(y2-y1), x1+to*(x2-x1), y1+to*(y2-y1)
+	steps := int(math.Ceil(max(math.Abs(x2-x1), math.Abs(y2-y1)))) + 1
+	for i := range steps + 1 {
+		at := float64(i) / float64(steps)
+		x, y := int(math.Round(x1+at*(x2-x1)))-width/2, int(math.Round(y1+at*(y2-y1)))-width/2
+		p.fill(image.Rect(x, y, x+width, y+width), c)
+	}
 }
 
 // fill fills r with c. An alpha below 255, not premultiplied, is blended.

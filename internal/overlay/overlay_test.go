@@ -140,8 +140,8 @@ func TestDraw(t *testing.T) {
 	none := math.NaN()
 	r := Result{
 		Boxes: []Box{
-			{100, 80, 220, 200, Class{7, "", 0.93}, 0}, {300, 2, 400, 60, Class{3, "cat", 0.5}, 0}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0},
-			{-50, -50, 9000, 9000, Class{-1, "", none}, 0},
+			{100, 80, 220, 200, Class{7, "", 0.93}, 0, false, [4]struct{ X, Y float64 }{}}, {300, 2, 400, 60, Class{3, "cat", 0.5}, 0, false, [4]struct{ X, Y float64 }{}}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0, false, [4]struct{ X, Y float64 }{}},
+			{-50, -50, 9000, 9000, Class{-1, "", none}, 0, false, [4]struct{ X, Y float64 }{}},
 		},
 		Poses: []Pose{{{150, 120, 1}, {180, 140, 0.9}, {200, 100, 0.1}}},
 		Top:   []Class{{1, "tabby cat", 0.8}, {2, "tiger cat", 0.15}},
@@ -218,4 +218,35 @@ func FuzzReadResult(f *testing.F) {
 		Draw(grey(33, 21), r, "caption")
 		Draw(grey(66, 42), r.Scale(2, 2), name1)
 	})
+}
+
+func TestRotatedBox(t *testing.T) {
+	outputs := []oip.Tensor{
+		floats("boxes", []int{1, 2, 4}, 20, 20, 80, 80, 0, 0, 10, 10), floats("scores", []int{1, 2}, 0.9, 0.8),
+		floats("corners", []int{1, 2, 4, 2}, 50, 20, 80, 50, 50, 80, 20, 50, nan, 0, 0, 0, 0, 0, 0, 0),
+	}
+	r, err := ReadResult(outputs)
+	if err != nil || !r.Boxes[0].Rotated || r.Boxes[1].Rotated || r.Boxes[0].Corners[1].X != 80 || r.Boxes[0].Corners[1].Y != 50 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	r = r.Scale(2, 1)
+	if c := r.Boxes[0].Corners[1]; c.X != 160 || c.Y != 50 {
+		t.Errorf("%v", c)
+	}
+	img := image.NewRGBA(image.Rect(0, 0, 200, 100))
+	r.Boxes = r.Boxes[:1]
+	r.Boxes[0].Class = Class{Number: 1, Score: math.NaN()}
+	Draw(img, r, "")
+	drawn := func(x, y int) bool { return img.RGBAAt(x, y).A > 0 }
+	if !drawn(130, 35) || !drawn(70, 65) || drawn(41, 21) || drawn(158, 78) || drawn(100, 50) {
+		t.Error("the lines are not those between the corners")
+	}
+	// A box far outside of the picture costs no time.
+	r.Boxes[0].Corners[2].X = 1e300
+	Draw(img, r, "")
+	for _, o := range []oip.Tensor{ints("corners", []int{1, 2}, 1, 2), floats("corners", []int{1, 1, 4, 2}, make([]float32, 8)...)} {
+		if r, err := ReadResult(append(outputs[:2:2], o)); err != nil || r.Boxes[0].Rotated {
+			t.Errorf("%v: %+v %v", o.Shape, r, err)
+		}
+	}
 }

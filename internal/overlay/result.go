@@ -43,6 +43,10 @@ type Box struct {
 	X1, Y1, X2, Y2 float64
 	Class
 	ID int64
+	// Corners of a rotated box, in the order in which they follow on each other; X1 to Y2 is
+	// the upright box around them.
+	Rotated bool
+	Corners [4]struct{ X, Y float64 }
 }
 
 // Pose is the keypoints of one object.
@@ -72,6 +76,9 @@ func (r Result) Scale(fx, fy float64) Result {
 	for i := range r.Boxes {
 		b := &r.Boxes[i]
 		b.X1, b.Y1, b.X2, b.Y2 = b.X1*fx, b.Y1*fy, b.X2*fx, b.Y2*fy
+		for k := range b.Corners {
+			b.Corners[k].X, b.Corners[k].Y = b.Corners[k].X*fx, b.Corners[k].Y*fy
+		}
 	}
 	r.Poses = slices.Clone(r.Poses)
 	for i, p := range r.Poses {
@@ -92,6 +99,7 @@ func (r Result) Scale(fx, fy float64) Result {
 // ReadResult reads the outputs of one picture by their names, and ignores others:
 //
 //	boxes      FP32  [1,n,4]: x1 y1 x2 y2
+//	corners    FP32  [1,n,4,2], of rotated boxes; ignored with another datatype or shape
 //	scores     FP32  [1,n], or [1,n,C]: of each class; without boxes [1,k]
 //	classes    INT64 [1,n] or, without boxes, [1,k]
 //	labels     BYTES [1,n] or, without boxes, [1,k]
@@ -126,7 +134,7 @@ func ReadResult(outputs []oip.Tensor) (Result, error) {
 	if boxes := named["boxes"]; boxes != nil {
 		ids := readIDs(outputs, boxes)
 		r.Tracked = ids != nil
-		r.Boxes, errs[0] = readBoxes(boxes, ids, named)
+		r.Boxes, errs[0] = readBoxes(boxes, ids, readCorners(outputs, boxes), named)
 	} else if first := firstOf(named, "scores", "classes", "labels"); first != nil && named["keypoints"] == nil {
 		var top []Class
 		if shape := trimBatch(first.Shape, 1); len(shape) == 1 { // outputs of another rank are not a classification
@@ -201,7 +209,20 @@ func trimBatch(shape []int, rank int) []int {
 	return shape
 }
 
-func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, error) {
+// readCorners returns the corners of rotated boxes, nil when there are none. As with ids, a
+// model may have an output of that name with another meaning.
+func readCorners(outputs []oip.Tensor, boxes *oip.Tensor) *oip.Tensor {
+	for i := range outputs {
+		t := &outputs[i]
+		if shape := trimBatch(t.Shape, 3); t.Name == "corners" && t.Datatype == oip.FP32 && checkSize(t) == nil &&
+			len(shape) == 3 && shape[0] == trimBatch(boxes.Shape, 2)[0] && shape[1] == 4 && shape[2] == 2 {
+			return t
+		}
+	}
+	return nil
+}
+
+func readBoxes(t *oip.Tensor, ids []byte, corners *oip.Tensor, named map[string]*oip.Tensor) ([]Box, error) {
 	shape := trimBatch(t.Shape, 2)
 	if len(shape) != 2 || shape[1] != 4 {
 		return nil, outputError(t, "", "has the shape %v: want [1,n,4]", t.Shape)
@@ -218,6 +239,14 @@ func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, 
 			b := Box{X1: v[0], Y1: v[1], X2: v[2], Y2: v[3], Class: classes[i]}
 			if ids != nil {
 				b.ID = int64(binary.LittleEndian.Uint64(ids[8*i:]))
+			}
+			if corners != nil {
+				v := numbers(corners, 8*i, 8)
+				if b.Rotated = finite(v...); b.Rotated {
+					for k := range b.Corners {
+						b.Corners[k].X, b.Corners[k].Y = v[2*k], v[2*k+1]
+					}
+				}
 			}
 			list = append(list, b)
 		}

@@ -46,7 +46,14 @@ export function draw(g: CanvasRenderingContext2D, scene: Scene, threshold: numbe
     for (const [style, line] of [['rgb(0 0 0 / 70%)', 5], [colour(b.class), 2.5]] as const) {
       g.strokeStyle = style;
       g.lineWidth = line * unit;
-      g.strokeRect(x(b.x1), y(b.y1), (b.x2 - b.x1) * scale, (b.y2 - b.y1) * scale);
+      if (!b.corners) {
+        g.strokeRect(x(b.x1), y(b.y1), (b.x2 - b.x1) * scale, (b.y2 - b.y1) * scale);
+        continue;
+      }
+      g.beginPath();
+      for (const [cx, cy] of b.corners) g.lineTo(x(cx), y(cy));
+      g.closePath();
+      g.stroke();
     }
   }
   for (const b of boxes) captions(g, b, x, y, size); // after all boxes, so that no box covers a caption

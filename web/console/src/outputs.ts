@@ -36,7 +36,7 @@ type Named = Record<string, Tensor | undefined>;
 
 export function read(outputs: Tensor[] = []): Reading {
   const by: Named = Object.fromEntries(outputs.map(o => [o.name, o]));
-  const known = new Set(['scores', 'classes', 'labels', 'ids', 'keypoints', 'mask', 'region']);
+  const known = new Set(['corners', 'scores', 'classes', 'labels', 'ids', 'keypoints', 'mask', 'region']);
   const reading: Reading = {boxes: [], poses: [], classes: [], lines: []};
   if (by.boxes?.shape.at(-1) === 4) {
     reading.boxes = boxes({outputs}, by.scores?.shape.length === 3 ? MIN_SCORE : 0);

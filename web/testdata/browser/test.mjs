@@ -352,6 +352,7 @@ const withCamera = {
       [[two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0]), tensor('labels', [1, 2], ['cat', 'dog'])],
         {boxes: [{...first, score: 0.5, class: 3, label: 'cat'}, {...second, score: 0.25, class: 0, label: 'dog'}]}],
       [[two, tensor('scores', [1, 2, 3], [0, 0.75, 0.5, 0.25, 0, 0])], {boxes: [{...first, score: 0.75, class: 1, label: '1'}]}],
+      [[tensor('boxes', [1, 1, 4], [1, 2, 3, 4]), tensor('corners', [1, 1, 4, 2], [2, 2, 3, 3, 2, 4, 1, 3])], {boxes: [{...first, label: '', corners: [[2, 2], [3, 3], [2, 4], [1, 3]]}]}],
       [[tensor('classes', [1, 2], [4, 9]), tensor('scores', [1, 2], [0.75, 0.125])], {classes: [{label: '4', class: 4, score: 0.75}, {label: '9', class: 9, score: 0.125}]}],
       [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75]), tensor('labels', [1, 1], ['<b>cat'])], {classes: [{label: '<b>cat', class: 4, score: 0.75}]}],
       [[tensor('keypoints', [1, 2, 1, 3], [1, 2, 0.5, 3, 4, 0.25])], {poses: [[[1, 2, 0.5]], [[3, 4, 0.25]]]}],
@@ -369,6 +370,7 @@ const withCamera = {
         [[tensor('mask', [1, 2, 2], [0, 1, 2, 0])], 0, [[150, 25], [50, 75], [50, 25]]],
         [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0, [[60, 65], [160, 65], [110, 65]]],
         [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0.6, [[60, 65]]],
+        [[tensor('boxes', [1, 1, 4], [60, 20, 120, 80]), tensor('corners', [1, 1, 4, 2], [90, 20, 120, 50, 90, 80, 60, 50])], 0, [[105, 35], [75, 65], [60, 30], [90, 50]]],
         [[tensor('keypoints', [1, 1, 1, 3], [100, 50, 0.9])], 0, [[100, 50], [150, 50]]],
         [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75])], 0, [[9, 9], [150, 80]]],
       ]) {
@@ -380,7 +382,7 @@ const withCamera = {
       }
       return at;
     });
-    assert.deepEqual(drawn, [[true, true, false], [true, true, false], [false], [true, false], [true, false]]);
+    assert.deepEqual(drawn, [[true, true, false], [true, true, false], [false], [true, true, false, false], [true, false], [true, false]]);
     await c.close();
   },
 

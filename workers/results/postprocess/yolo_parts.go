@@ -181,7 +181,7 @@ func (k *yolo) masks(out []stream.Tensor, values []float32, size int, p *part) (
 }
 
 // instance writes number to the pixels of a box's mask that have none: where the sum of the
-// prototypes, times the box's coefficients, is above 0, whose sigmoid is 0.5.
+// prototypes, times the box's coefficients, is at least 0, whose sigmoid is 0.5.
 func (k *yolo) instance(box *candidate, number byte, pixels []byte, protos []float32, w, h int) {
 	m := &k.mask
 	side := func(from, to, scale float32, n int) (int, int) {
@@ -204,7 +204,7 @@ func (k *yolo) instance(box *candidate, number byte, pixels []byte, protos []flo
 		}
 	}
 	for i, v := range sums {
-		if at := (y1+i/wide)*w + x1 + i%wide; v > 0 && pixels[at] == 0 {
+		if at := (y1+i/wide)*w + x1 + i%wide; v >= 0 && pixels[at] == 0 {
 			pixels[at] = number
 		}
 	}
