@@ -18,6 +18,7 @@ type Route struct {
 	Endpoint    string // what the program calls it
 	Model       string // the model that runs its requests; "" = the one that has the App
 	Events      bool   // it is answered by server-sent events, one for each answer
+	OpenAI      bool   // it has OpenAI's form: events if the body has "stream": true, and [DONE] behind them
 	ContentType string // of its answers; "" = what each reply says
 }
 

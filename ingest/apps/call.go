@@ -21,6 +21,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/stream/coded"
 )
 
 const (
@@ -48,8 +49,9 @@ func (x *Exchange) call() (live bool, err error) {
 		}
 	}
 	f, err := x.frame()
-	if err == nil && x.Route.Events {
-		err = x.takesEvents()
+	as := single
+	if err == nil {
+		as, err = x.form(f.Payload)
 	}
 	if err != nil {
 		err = x.refuse(&f, err)
@@ -63,8 +65,16 @@ func (x *Exchange) call() (live bool, err error) {
 			return false, nil
 		}
 	}
-	if x.Route.Events {
+	switch as {
+	case events:
 		return x.events(f)
+	case array, only:
+		a, err := x.collect(f, as == only)
+		if err != nil {
+			return false, x.failed(err)
+		}
+		x.send(&a, nil)
+		return false, nil
 	}
 	ctx, cancel := x.limit(x.a.http.Context(x.Ctx, x.s.ctx))
 	defer cancel()
@@ -400,6 +410,11 @@ func (x *Exchange) failed(err error) error {
 		}
 	}
 	x.ended(httpd.StatusOf(err), err)
+	if told, _ := coded.Told(err); x.Route != nil && x.Route.OpenAI && told == err {
+		a := Answer{Status: httpd.StatusOf(err), ContentType: typeJSON, Body: openAIError(err)}
+		a.write(x.Ctx)
+		return nil
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"millrace/internal/httpd"
 	"millrace/stream"
@@ -134,7 +135,9 @@ func (x *Exchange) refusal(r *stream.Result) error {
 // endEvents sends what follows on the last event.
 func (x *Exchange) endEvents(l *httpd.Live, err error) {
 	if err == nil {
-		if x.style.End != nil {
+		if x.Route.OpenAI {
+			_ = l.Event("", doneEvent)
+		} else if x.style.End != nil {
 			if name, data := x.style.End(x); data != nil || name != "" {
 				_ = l.Event(name, data)
 			}
@@ -155,6 +158,14 @@ func (x *Exchange) endEvents(l *httpd.Live, err error) {
 		if a := x.style.Fail(x, told); a != nil && l.Deny(a.Status, a.fill, a.Body) {
 			return
 		}
+	}
+	if x.Route.OpenAI {
+		text := openAIError(told)
+		if !l.Deny(httpd.StatusOf(told), func(h *fasthttp.ResponseHeader) { h.SetContentType(typeJSON) }, text) {
+			_ = l.Event("", text)
+			_ = l.Event("", doneEvent)
+		}
+		return
 	}
 	if l.Fail(told) {
 		return

@@ -44,6 +44,8 @@ type Style struct {
 	// Event returns the name and data of the event that ends the answers of a request that
 	// failed with err; a nil Event = the server's.
 	Event func(x *Exchange, err error) (name string, data []byte)
+	// Forms says that a client chooses by Accept whether a route answers with JSON or events.
+	Forms bool
 	// Eager says that Event is used for what the program says also before the first event.
 	Eager bool
 	// End returns the name and data of the event behind the last answer; nil = there is none.

@@ -108,6 +108,7 @@ class Endpoint:
         mark = getattr(function, MARK, {})
         self.function, self.name, self.path = function, name, mark.get("path") or path
         self.method: str = mark.get("method") or "POST"
+        self.openai: bool = bool(mark.get("openai"))
         self.example = mark.get("example") if mark.get("example") is not None else example
         plain = inspect.unwrap(function)
         asynchronous_parts = inspect.isasyncgenfunction(plain)

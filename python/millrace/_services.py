@@ -134,6 +134,8 @@ class Service:
             route: dict[str, Any] = {"method": e.method, "path": e.path, "endpoint": e.name}
             if e.streams:
                 route["events"] = True
+            if e.openai:
+                route["openai"] = True
             routes.append(route)
         out["app"] = {"style": "millrace", "routes": routes, "openapi": document(self.name, self.object, list(self.endpoints.values()))}
         return out
@@ -388,10 +390,11 @@ def fail(r: Request, error: BaseException) -> None:
         r.fail_with(error)
 
 
-def endpoint(path: Any = None, *, method: str = "POST", example: Any = None) -> Any:
+def endpoint(path: Any = None, *, method: str = "POST", example: Any = None, openai: bool = False) -> Any:
     """Makes a method an endpoint: @endpoint, or @endpoint("/path", method="GET"). Its path is /NAME unless given.
 
-    example is a body that it takes, for the OpenAPI document.
+    example is a body that it takes, for the OpenAPI document. openai=True is OpenAI's form: a request with "stream": true gets each
+    part that the method yields as an event, and [DONE] behind them; another one gets the one part as JSON.
     """
     if callable(path):
         return _mark(path, endpoint=True)
@@ -399,7 +402,9 @@ def endpoint(path: Any = None, *, method: str = "POST", example: Any = None) -> 
         raise ValueError(f"endpoint({path!r}): a path begins with a slash")
     if method not in ("GET", "POST", "PUT", "DELETE", "PATCH"):
         raise ValueError(f"endpoint(method={method!r}): want GET, POST, PUT, DELETE or PATCH")
-    return lambda f: _mark(f, endpoint=True, path=path, method=method, example=example)
+    if openai and method != "POST":
+        raise ValueError(f"endpoint(method={method!r}, openai=True): OpenAI's form is for POST, whose body has \"stream\"")
+    return lambda f: _mark(f, endpoint=True, path=path, method=method, example=example, openai=openai)
 
 
 def batch(max_size: int) -> Callable[[Any], Any]:

@@ -55,6 +55,7 @@ type describedApp struct {
 		Endpoint    string `json:"endpoint"`
 		Model       string `json:"model"`
 		Events      bool   `json:"events"`
+		OpenAI      bool   `json:"openai"`
 		ContentType string `json:"content_type"`
 	} `json:"routes"`
 	OpenAPI json.RawMessage `json:"openapi"`
@@ -230,7 +231,10 @@ func (a *describedApp) app() (*stream.App, error) {
 		case !strings.HasPrefix(r.Path, "/") || len(r.Path) > 1024:
 			return nil, fmt.Errorf("app.routes[%d].path is %.80q: want a path that begins with a slash, of at most 1024 bytes", i, r.Path)
 		}
-		app.Routes = append(app.Routes, stream.Route{Method: r.Method, Path: r.Path, Endpoint: r.Endpoint, Model: r.Model, Events: r.Events, ContentType: r.ContentType})
+		if r.OpenAI && r.Method != "POST" {
+			return nil, fmt.Errorf("app.routes[%d].method is %s, and openai is for POST, whose body has \"stream\"", i, r.Method)
+		}
+		app.Routes = append(app.Routes, stream.Route{Method: r.Method, Path: r.Path, Endpoint: r.Endpoint, Model: r.Model, Events: r.Events, OpenAI: r.OpenAI, ContentType: r.ContentType})
 	}
 	if len(a.OpenAPI) > 0 && string(a.OpenAPI) != "null" {
 		app.OpenAPI = a.OpenAPI
