@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -50,6 +51,8 @@ type Adapter struct {
 	statesMu sync.Mutex
 	states   map[string]any      // of styles, by program
 	warned   map[string]struct{} // of withheld
+
+	rootStyle atomic.Value // the style of the program at the root, a string, once it was loaded
 
 	base     context.Context // of the requests; ends when those in flight must end
 	cancel   context.CancelCauseFunc
@@ -163,6 +166,7 @@ func (a *Adapter) root(c *fiber.Ctx) error {
 			if m.App == nil {
 				return c.Next()
 			}
+			a.rootStyle.Store(m.App.Style)
 			style, program = styles[m.App.Style], &Program{Name: a.opts.Root, App: m.App}
 		}
 	}
@@ -214,6 +218,9 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 	x.Path = strings.Clone(x.Path)
 	if x.Program, err = find(s.backend.Models(), name); err != nil {
 		x.Program = &Program{Name: name}
+		if a.draining() { // its models are gone
+			err = ingest.ErrDraining
+		}
 		return x.starting(err)
 	}
 	x.style = styles[x.Program.App.Style]
@@ -259,6 +266,10 @@ func (x *Exchange) starting(err error) error {
 			x.Program, x.s, x.style = p, s, styles[p.App.Style]
 			return x.failed(err)
 		}
+	}
+	if of, _ := x.a.rootStyle.Load().(string); x.Program.Name == x.a.opts.Root && styles[of] != nil {
+		x.style = styles[of]
+		return x.failed(err)
 	}
 	return err
 }

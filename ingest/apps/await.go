@@ -11,7 +11,7 @@ const awaitPeriod = 20 * time.Millisecond
 // await is the wait of all requests for one program to be ready.
 type await struct {
 	requests int           // that wait; Adapter.awaitsMu guards it
-	ended    chan struct{} // closed when the program is ready, or the adapter ends
+	ended    chan struct{} // closed when the program is ready, or the server ends
 	ready    bool          // to be read when ended is closed
 }
 
@@ -46,14 +46,14 @@ func (a *Adapter) awaitReady(ctx context.Context, name string) bool {
 	}
 }
 
-// check ends w when the program is ready, the adapter ends or no request waits any more.
+// check ends w when the program is ready, the server ends or no request waits any more.
 func (a *Adapter) check(w *await, name string) {
 	tick := time.NewTicker(awaitPeriod)
 	defer tick.Stop()
 	for range tick.C {
 		ready := a.isReady(name)
 		a.awaitsMu.Lock()
-		ends := ready || a.requests.Closing() || w.requests == 0
+		ends := ready || a.draining() || w.requests == 0
 		if ends {
 			delete(a.awaits, name)
 		}
@@ -64,6 +64,15 @@ func (a *Adapter) check(w *await, name string) {
 			return
 		}
 	}
+}
+
+// draining reports whether the server ends: models are closed before the adapter is.
+func (a *Adapter) draining() bool {
+	if a.requests.Closing() {
+		return true
+	}
+	s := a.requests.Service()
+	return s != nil && s.backend.State().Draining
 }
 
 func (a *Adapter) isReady(name string) bool {

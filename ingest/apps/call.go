@@ -48,6 +48,9 @@ func (x *Exchange) call() (live bool, err error) {
 			return false, x.refuse(nil, err)
 		}
 	}
+	if x.a.draining() { // the models, which refuse it as well, may be gone before the adapter
+		return false, x.refuse(nil, ingest.ErrDraining)
+	}
 	f, err := x.frame()
 	as := single
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/stream/coded"
@@ -58,8 +59,11 @@ const mosecWait = 10 * time.Second
 
 // mosecReady waits until all stages of the program have a worker.
 func mosecReady(x *Exchange) error {
-	if x.Program.Ready || x.awaitReady(mosecWait) {
+	if x.Program.Ready || !x.a.draining() && x.awaitReady(mosecWait) {
 		return nil
+	}
+	if x.a.draining() {
+		return ingest.ErrDraining
 	}
 	return stream.Errorf(stream.Unavailable, "", "a stage of program %s has no worker: see the log", x.Program.Name)
 }
@@ -69,7 +73,7 @@ func mosecStarting(x *Exchange, err error) (bool, error) {
 	if x.a.opts.Style != "mosec" || x.Program.Name != x.a.opts.Root || stream.CodeOf(err) == stream.Draining {
 		return false, nil
 	}
-	if !x.awaitReady(mosecWait) {
+	if x.a.draining() || !x.awaitReady(mosecWait) {
 		return false, nil
 	}
 	return true, x.a.serve(x.Ctx, x.Program.Name, x.Path, x.Alone)

@@ -19,6 +19,7 @@ var mosecLimit atomic.Int64
 func init() {
 	mosecLimit.Store(60_000)
 	workers.Register(workers.Kind{Name: "mosecprogram", New: func() workers.Worker { return &mosecProgram{} }})
+	workers.Register(workers.Kind{Name: "mosecstages", New: func() workers.Worker { return &mosecStages{} }})
 }
 
 // mosecProgram is the program of the other tests, as one that was written for mosec.
@@ -152,4 +153,70 @@ func TestMosecQueueIsFull(t *testing.T) {
 	<-done
 	<-done
 	r.noLeases()
+}
+
+// mosecStages is mosecProgram with a route whose stage is never loaded.
+type mosecStages struct{ mosecProgram }
+
+func (p *mosecStages) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
+	m, err := p.mosecProgram.Init(ctx, env)
+	m.App.Routes = append(m.App.Routes, stream.Route{Method: "POST", Path: "/later", Endpoint: "echo", Model: "later"})
+	return m, err
+}
+
+// TestMosecDrains: as soon as the server ends, while it still runs a request, requests to the program are told so.
+func TestMosecDrains(t *testing.T) {
+	r := start(t, func(c *server.Config) {
+		c.Programs.Root, c.Drain = "app", time.Minute
+		c.Models = []workers.Config{{Name: "app", Source: "mosecprogram", Instances: 1}, {Name: "other", Source: "mosecprogram", Instances: 1}}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		req, err := http.NewRequestWithContext(ctx, "POST", r.base+"/stuck", strings.NewReader("x"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if resp, err := http.DefaultTransport.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-stuckRuns
+	ended := make(chan error, 1)
+	go func() { ended <- r.stop() }()
+	for r.ask("GET", "/v2/health/ready", "").StatusCode == 200 {
+	}
+	for _, path := range []string{"/echo", "/apps/app/echo", "/apps/other/echo", "/count"} {
+		if a := r.ask("POST", path, "x"); a.StatusCode != 503 || a.body != "gracefully shutting down" {
+			t.Errorf("%s: %v, want 503 gracefully shutting down", path, a)
+		}
+	}
+	if a := r.ask("GET", "/", ""); a.StatusCode != 503 {
+		t.Errorf("/: %v", a)
+	}
+	cancel()
+	<-held
+	<-stuckEnds
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMosecDrainsWhatWaits: a request that waits for a stage is told that the server ends.
+func TestMosecDrainsWhatWaits(t *testing.T) {
+	r := start(t, func(c *server.Config) {
+		c.Models = []workers.Config{{Name: "app", Source: "mosecstages", Instances: 1}}
+	})
+	asked := make(chan *answer, 1)
+	go func() { asked <- r.ask("POST", "/apps/app/echo", "x") }()
+	for !strings.Contains(r.ask("GET", "/metrics", "").body, `apps_await"} 1`) {
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if a := <-asked; a.StatusCode != 503 || a.body != "gracefully shutting down" {
+		t.Errorf("%v, want 503 gracefully shutting down", a)
+	}
 }
