@@ -134,6 +134,9 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 
 	var filters []string
+	if !from.arrival() {
+		filters = append(filters, from.timeline())
+	}
 	if from.elementary() {
 		// ffmpeg assumes 25 pictures a second. The first picture has the time 0, the others that at which they are decoded.
 		filters = append(filters, "settb=1/1000000", "setpts='if(isnan(PREV_OUTPTS),0,PREV_OUTPTS+max(RTCTIME-ld(0),1))+0*st(0,RTCTIME)'")
@@ -179,16 +182,13 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 		// frames of another size.
 		args = append(args, "-autoscale", "0")
 	}
-	// NUT allows a variable rate, so ffmpeg does not repeat or drop frames; the source's own time base keeps their
-	// times exact. Every frame is flushed at once.
+	// ffmpeg does not repeat or drop frames, whose times rise. The source's own time base keeps them exact. Every frame is
+	// flushed at once.
 	base := "-1"
 	if from.elementary() {
 		base = "1:1000000"
 	}
-	if from.arrival() {
-		args = append(args, "-fps_mode", "passthrough")
-	}
-	return append(args, "-enc_time_base", base, "-flush_packets", "1", "-f", "nut", "pipe:1")
+	return append(args, "-fps_mode", "passthrough", "-enc_time_base", base, "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
 
 // commands reports whether ffmpeg takes commands from its standard input.

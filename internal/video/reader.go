@@ -1,7 +1,6 @@
 package video
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +69,7 @@ type Reader struct {
 	late    bool
 	fresh   *freshness // nil for a source that is not live
 	opened  time.Time
-	origin  time.Duration // time of the first frame of a source whose times do not begin near 0
+	origin  time.Duration // time of the first frame of an RTSP source, whose times do not begin near 0
 	first   bool          // the first frame has not arrived: StartTimeout applies
 	err     error         // what Next returns from now on
 
@@ -312,6 +311,9 @@ func (r *Reader) Info() Info {
 	return i
 }
 
+// uncertainFrames is how many frames of an RTSP source are not used to measure its rate.
+const uncertainFrames = 3
+
 // rateFrames is the number of intervals by which an undeclared frame rate is measured.
 const rateFrames = 10
 
@@ -377,21 +379,7 @@ func (r *Reader) Wait() (f Frame, bytes int, err error) {
 	return f, bytes, nil
 }
 
-// sinceOrigin returns the time of a frame of an RTSP source since its first one. ffmpeg writes 0 for frames before the
-// first one whose time is certain, unless it can compute their time; see startArgs.
-func (r *Reader) sinceOrigin(pts time.Duration) time.Duration {
-	fps := cmp.Or(r.info.FPS, r.opts.FPS, 25)
-	before := time.Duration(float64(r.index) / fps * float64(time.Second))
-	if r.origin == 0 {
-		if pts == 0 {
-			return before
-		}
-		r.origin, r.rateAt = pts-before, r.index
-	}
-	return pts - r.origin
-}
-
-func (r *Reader) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
+func (r *Reader) rtsp() bool { return r.from.rtsp() }
 
 func (r *Reader) wait() (f Frame, bytes int, err error) {
 	if err = r.waiting.until(r.nut); err != nil {
@@ -403,7 +391,11 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	}
 	r.waiting.frame()
 	if r.rtsp() {
-		pts = r.sinceOrigin(pts)
+		// The first frames may have no certain times, see route.startArgs: their distances are assumed ones.
+		if r.index == 0 {
+			r.origin, r.rateAt = pts, uncertainFrames
+		}
+		pts -= r.origin
 	}
 	if err = r.followSource(); err != nil {
 		return f, 0, err

@@ -137,6 +137,8 @@ func (r *route) list(o *Options) string {
 	return s
 }
 
+func (r *route) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
+
 // begun says that the first frame was read.
 func (r *route) begun() {
 	if r.dialer != nil {

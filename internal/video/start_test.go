@@ -144,10 +144,17 @@ func TestOldFramesAreLate(t *testing.T) {
 	}
 }
 
+// withTimes is an ffmpeg that reads n pictures at a rate instead of its input, with times by an expression of the filter
+// setpts.
+func withTimes(t *testing.T, rate, n int, times string) string {
+	return program(t, fmt.Sprintf(`while [ $# -gt 0 ]; do [ "$1" = -vf ] && filters=$2; shift; done
+exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=%d -frames:v %d -vf "setpts='%s',$filters" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -flush_packets 1 -f nut pipe:1`,
+		rate, n, times))
+}
+
 // A first frame of which ffmpeg does not know the time, which happens with one of 25 connections, comes one interval before the next.
 func TestFirstFrameWithoutATime(t *testing.T) {
-	path := program(t, `exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=25:duration=1 -vf "setpts='if(N,(60+(N-1)/25)/TB,0)'" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -f nut pipe:1`)
-	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: path, Format: NV12})
+	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: withTimes(t, 25, 10, "if(N,(60+(N-1)/25)/TB,0)"), Format: NV12})
 	dst := make([]byte, r.FrameSize())
 	for i := range 4 {
 		if f, err := r.Next(dst); err != nil || f.PTS != time.Duration(i)*time.Second/25 {
@@ -156,23 +163,66 @@ func TestFirstFrameWithoutATime(t *testing.T) {
 	}
 }
 
-// The rate of a camera with a secret address is measured from the first frame whose time is certain.
+// The rate of a camera with a secret address is measured from frames whose times are certain.
 func TestRateAfterAFirstFrameWithoutATime(t *testing.T) {
-	path := program(t, `exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=5:duration=4 -vf "setpts='if(N,(60+(N-1)/5)/TB,0)'" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -f nut pipe:1`)
-	for fps, first := range map[float64]time.Duration{0: time.Second / 25, 5: time.Second / 5} {
-		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim", FFmpeg: path, Format: NV12, FPS: fps})
+	for _, fps := range []float64{0, 5} {
+		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim", FFmpeg: withTimes(t, 5, 20, "if(N,(60+(N-1)/5)/TB,0)"), Format: NV12, FPS: fps})
 		dst := make([]byte, r.FrameSize())
 		for i := range 20 {
 			f, err := r.Next(dst)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i == 1 && f.PTS != first {
+			if i == 1 && f.PTS != time.Second/5 {
 				t.Errorf("at most %v fps: the second frame has the time %v", fps, f.PTS)
 			}
 		}
 		if got := r.Info().FPS; got != 5 {
 			t.Errorf("at most %v fps: measured %v", fps, got)
+		}
+	}
+}
+
+// Whatever a source's times do, all frames come, and their times rise without a jump.
+func TestWrongTimes(t *testing.T) {
+	const n = 50
+	for name, times := range map[string]string{
+		"single, far ahead": "(N/25+60+37600*eq(mod(N,10),5))/TB",
+		"single, far back":  "(N/25+50000-37600*eq(mod(N,10),5))/TB",
+		"single, little":    "(N/25+60+3*eq(mod(N,10),5))/TB",
+		"single, less":      "(N/25+60+0.1*eq(mod(N,10),5))/TB",
+		"two of ten":        "(N/25+60+5000*gte(mod(N,10),8))/TB",
+		"set ahead":         "(N/25+60+7200*gte(N,20))/TB",
+		"set back":          "(N/25+50000-7200*gte(N,20))/TB",
+		"set back often":    "(mod(N,10)/25+60)/TB",
+		"RTP wraps":         "(mod(N/25+47720,47721.858)+60)/TB",
+		"MPEG-TS wraps":     "(mod(N/25+95442,95443.717)+60)/TB",
+		"standing":          "(min(N,20)/25+60)/TB",
+		"standing at times": "((N-mod(N,10))/25+60)/TB",
+		"none":              "NAN",
+		"random":            "(60+1e6*random(0))/TB",
+	} {
+		for _, source := range []string{"rtsp://127.0.0.1:9/", "rtmp://127.0.0.1:9/live", "exec:printf x"} {
+			t.Run(name+" "+source[:4], func(t *testing.T) {
+				t.Parallel()
+				r, err := Open(t.Context(), Options{URL: source, FFmpeg: withTimes(t, 25, n, times), Format: NV12})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				dst, last := make([]byte, r.FrameSize()), -time.Nanosecond
+				for i := range n {
+					f, err := r.Next(dst)
+					if err != nil {
+						t.Fatalf("frame %d of %d: %v", i, n, err)
+					}
+					// A test may stop for long, but not for an hour; a recording may have such gaps.
+					if step := f.PTS - last; step <= 0 || i > 0 && step > time.Hour+time.Minute {
+						t.Fatalf("frame %d has the time %v, after %v", i, f.PTS, last)
+					}
+					last = f.PTS
+				}
+			})
 		}
 	}
 }
