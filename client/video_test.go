@@ -7,19 +7,17 @@ import (
 	"testing"
 
 	"millrace/client"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 )
 
 // chunks returns access units of H.264, each with its delimiter; every tenth is a key frame.
 func chunks(t *testing.T, n string) (out [][]byte) {
 	t.Helper()
-	if _, err := exec.LookPath("ffmpeg"); err != nil {
-		t.Skip("ffmpeg is not installed")
-	}
-	film, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=10", "-frames:v", n,
+	film, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=10", "-frames:v", n,
 		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "10", "-x264-params", "aud=1:repeat-headers=1", "-f", "h264", "-").Output()
 	if err != nil {
-		t.Skipf("ffmpeg does not encode H.264: %v", err)
+		t.Fatalf("ffmpeg does not encode H.264: %v", err)
 	}
 	delimiter := []byte{0, 0, 0, 1, 9}
 	for len(film) > 0 {

@@ -32,6 +32,7 @@ import (
 	"millrace/config"
 	"millrace/ingest/auth"
 	"millrace/internal/inferencepb"
+	"millrace/internal/testneeds"
 	"millrace/server"
 )
 
@@ -244,10 +245,7 @@ func startNginx(t *testing.T, settings string) *proxy {
 	if err := os.WriteFile(conf, fmt.Appendf(nil, "daemon off;\n%sworker_processes 1;\npid %s;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", user, filepath.Join(dir, "pid"), temp, block), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		program = "/usr/sbin/nginx" // which users may not have in PATH
-	}
+	program := testneeds.Program(t, "nginx")
 	// nginx takes over the listener, so that nobody else can have the port meanwhile, and clients can connect already.
 	socket, err := ln.(*net.TCPListener).File()
 	if err != nil {

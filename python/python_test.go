@@ -11,11 +11,15 @@ import (
 	"sync"
 	"testing"
 
+	"millrace/internal/testneeds"
 	"millrace/python"
 )
 
 // interpreter is Debian's Python, which has the packages of scripts/deps.sh.
-const interpreter = "/usr/bin/python3"
+const interpreter = testneeds.Interpreter
+
+// modules are the modules that the package's tests import.
+var modules = []string{"ensurepip", "numpy", "websockets", "pydantic", "PIL", "msgpack"}
 
 // TestPackage runs the tests of the package, which are in Python: the modules beside each other,
 // and without those that need a server.
@@ -41,7 +45,7 @@ func TestPackage(t *testing.T) {
 // out those that repeat others in a variant. With all modules none may be skipped.
 func runTests(t *testing.T, without string, env []string, names ...string) {
 	t.Helper()
-	cmd := exec.Command(interpreter, append([]string{"-B", "-c", withoutModules, without}, names...)...)
+	cmd := exec.Command(testneeds.Python(t, modules...), append([]string{"-B", "-c", withoutModules, without}, names...)...)
 	cmd.Env = append(os.Environ(), env...)
 	if testing.Short() {
 		cmd.Env = append(cmd.Env, "TEST_SHORT=1")

@@ -17,7 +17,7 @@ needs() {
     bench) needs build
            echo cmd:ffmpeg=ffmpeg py:cv2=python3-opencv py:fastapi=python3-fastapi py:uvicorn=python3-uvicorn ;;
     test)  needs demo
-           echo cmd:python3=python3 cmd:openssl=openssl py:ensurepip=python3-venv py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx py:pydantic=python3-pydantic py:PIL=python3-pil py:fastapi=python3-fastapi py:multipart=python3-multipart py:httpx=python3-httpx py:msgpack=python3-msgpack py:redis=python3-redis cmd:redis-server=redis-server cmd:nginx=nginx cmd:promtool=prometheus ;;
+           echo cmd:python3=python3 cmd:openssl=openssl py:ensurepip=python3-venv py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx py:pydantic=python3-pydantic py:PIL=python3-pil py:fastapi=python3-fastapi py:multipart=python3-multipart py:httpx=python3-httpx py:msgpack=python3-msgpack py:redis=python3-redis cmd:redis-server=redis-server cmd:nginx=nginx cmd:promtool=prometheus cmd:groff=groff-base ;;
     check) needs test
            needs bench
            echo cmd:chromium=chromium cmd:npm=npm
@@ -73,6 +73,12 @@ apt() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Acquire::Retries=3 \
         -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" >>"$log" 2>&1
 }
+
+# --list SET prints the needs of a set: internal/testneeds compares them with what tests run.
+if [ "${1:-}" = --list ]; then
+    needs "$2"
+    exit
+fi
 
 wanted=
 for set in "$@"; do

@@ -31,6 +31,7 @@ import (
 	"millrace/ingest/auth"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -546,7 +547,7 @@ func TestModuleLogsIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := startKeyed(t, func(c *Config) {
-		c.GRPC, c.Auth = Off, config.Auth{Module: file, Users: users, Python: "/usr/bin/python3", Roles: []string{role.Watch.String()}}
+		c.GRPC, c.Auth = Off, config.Auth{Module: file, Users: users, Python: testneeds.Python(t), Roles: []string{role.Watch.String()}}
 	})
 	b := newBrowser(t, k.URL("http"))
 	for _, user := range []string{"eva:wrong", "boss:right", "boss2:right"} { // the passwords of the last two are in the file

@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/config"
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -112,7 +113,7 @@ func TestPullsOfAnyKind(t *testing.T) {
 	}
 	for name, codec := range map[string][]string{"a.webm": {"-c:v", "libvpx"}, "a.mjpeg": {"-c:v", "mjpeg"}, "a.mkv": {"-c:v", "libx264"}, "a.avi": {"-c:v", "mpeg4"}} {
 		args := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=80x60:rate=10:duration=1"}, codec...)
-		if out, err := exec.Command("ffmpeg", append(args, filepath.Join(dir, name))...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, filepath.Join(dir, name))...).CombinedOutput(); err != nil {
 			t.Fatalf("ffmpeg: %v\n%s", err, out)
 		}
 	}

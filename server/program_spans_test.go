@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/tracing/spans"
 	"millrace/workers"
@@ -33,7 +34,7 @@ def infer(x: int, trace) -> str:
 	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := tracedServer(t, keepAll(), workers.Config{Name: "service", Source: file, Params: stream.Params{"python": "/usr/bin/python3"}})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "service", Source: file, Params: stream.Params{"python": testneeds.Python(t)}})
 	const requests = 8
 	var wg sync.WaitGroup
 	for i := range requests {

@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/workers"
 )
 
 // TestExamplesOfREST runs the calls of docs/rest.md.
 func TestExamplesOfREST(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
+	testneeds.Program(t, "curl")
 	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Source: "identity"}, {Name: "count", Source: "repeat"}}})
 	defer func() {
 		if err := end(); err != nil {

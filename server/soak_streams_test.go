@@ -20,6 +20,7 @@ import (
 
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 )
 
@@ -40,7 +41,7 @@ const clipFrames = 20
 func newSoakStreams(t *testing.T) *soakStreams {
 	k := &soakStreams{cameras: [2]*flapping{newFlapping(t), newFlapping(t)}, steady: &http.Client{Transport: &http.Transport{}}}
 	path := filepath.Join(t.TempDir(), "clip.mp4")
-	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10", "-frames:v", fmt.Sprint(clipFrames), "-pix_fmt", "yuv420p", path).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10", "-frames:v", fmt.Sprint(clipFrames), "-pix_fmt", "yuv420p", path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"millrace/config"
 	"millrace/internal/inferencepb"
+	"millrace/internal/testneeds"
 )
 
 // askOn sends a request and returns the status of the reply, 0 if the connection has ended.
@@ -159,7 +160,7 @@ func TestLoginsDoNotGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := startKeyed(t, func(c *Config) {
-		c.GRPC, c.Auth = Off, config.Auth{Module: file, Python: "/usr/bin/python3"}
+		c.GRPC, c.Auth = Off, config.Auth{Module: file, Python: testneeds.Python(t)}
 	})
 	conn := dialListener(t, k.Server, "http")
 	defer conn.Close()

@@ -17,6 +17,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/workers"
 )
@@ -158,7 +159,7 @@ func TestStreamsFile(t *testing.T) {
 // film writes a video of a second.
 func film(t *testing.T, path string) {
 	t.Helper()
-	c := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", path)
+	c := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", path)
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

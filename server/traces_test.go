@@ -21,6 +21,7 @@ import (
 	"millrace/client"
 	"millrace/ingest/native"
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/tracing/spans"
@@ -227,7 +228,7 @@ func TestTracesOfNativeCalls(t *testing.T) {
 // A server stream's traces begin at its source, and show decoding and the stages.
 func TestTracesOfServerStreams(t *testing.T) {
 	clip := filepath.Join(t.TempDir(), "clip.mjpeg")
-	if out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	c := keepAll()

@@ -20,6 +20,7 @@ import (
 	"millrace/ingest/auth"
 	"millrace/ingest/native"
 	"millrace/internal/inferencepb"
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -40,7 +41,7 @@ func TestUserIsTold(t *testing.T) {
 	traces := keepAll()
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Auth: config.Auth{Keys: keys}, Log: config.Log{File: log, Level: "debug", DebugRate: 1000}, Parts: []any{&traces},
-		Models: []workers.Config{{Name: "service", Source: file, Params: stream.Params{"python": "/usr/bin/python3"}}},
+		Models: []workers.Config{{Name: "service", Source: file, Params: stream.Params{"python": testneeds.Python(t)}}},
 	})
 	header := http.Header{"Authorization": {"Bearer " + key}}
 	const want = "user camera-1."

@@ -22,6 +22,7 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
 	"millrace/internal/role"
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/tracing/spans"
 )
@@ -50,14 +51,14 @@ func TestConsole(t *testing.T) {
 	if *screenshots != "" {
 		shots = t.TempDir()
 	}
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
+	given := map[string]any{"chromium": testneeds.Program(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
 	write(t, clip, spotter.Clip)
 	ffmpeg := func(name string, args ...string) string {
 		file := filepath.Join(dir, name)
-		do(t, "", find(t, "ffmpeg"), append(append([]string{"-v", "error", "-i", clip}, args...), file)...)
+		do(t, "", testneeds.Program(t, "ffmpeg"), append(append([]string{"-v", "error", "-i", clip}, args...), file)...)
 		return file
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
@@ -75,7 +76,7 @@ func TestConsole(t *testing.T) {
 	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs", "views.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
-	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
+	do(t, dir, testneeds.Program(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 
 	s := start(t, "127.0.0.1:0", model, clip)
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
@@ -113,7 +114,7 @@ func TestConsole(t *testing.T) {
 	apart.stop(t)
 	if *screenshots != "" { // 32 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
-			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
+			do(t, "", testneeds.Program(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
 		}
 	}
 }
@@ -253,7 +254,7 @@ func browse(t *testing.T, dir string, given map[string]any) *browser {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
-	c := exec.CommandContext(ctx, find(t, "node"), "test.mjs", string(arg))
+	c := exec.CommandContext(ctx, testneeds.Program(t, "node"), "test.mjs", string(arg))
 	c.Dir = dir
 	// Whatever the browser leaves behind goes with the test's folder.
 	c.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
@@ -401,21 +402,11 @@ func judgeDigits(t *testing.T, results []result) {
 	}
 }
 
-// find is the path of a program; without it there is no test.
-func find(t *testing.T, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		t.Fatalf("%s is missing: make deps installs it (apt-get install %s)", program, strings.ReplaceAll(program, "node", "nodejs"))
-	}
-	return path
-}
-
 func do(t *testing.T, dir, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, program, args...)
+	c := exec.CommandContext(ctx, testneeds.Program(t, program), args...)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", c.Args, err, out)

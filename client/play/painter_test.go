@@ -22,6 +22,7 @@ import (
 	"millrace/client"
 	"millrace/internal/child"
 	"millrace/internal/clip"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -38,7 +39,7 @@ func jpegOf(t *testing.T, w, h int) []byte {
 // times returns the times of a video's frames, by ffprobe.
 func times(t *testing.T, file string) (list []time.Duration) {
 	t.Helper()
-	out, err := exec.Command("ffprobe", "-v", "error", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -17,6 +17,7 @@ import (
 	"millrace/client"
 	"millrace/client/load"
 	"millrace/client/play"
+	"millrace/internal/testneeds"
 )
 
 func picture(t *testing.T) string {
@@ -252,7 +253,7 @@ func TestOverlay(t *testing.T) {
 // framesOf counts the frames of a video.
 func framesOf(t *testing.T, file string) (n int) {
 	t.Helper()
-	out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffprobe"), "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

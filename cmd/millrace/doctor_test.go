@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 )
 
 // diagnose runs the doctor in an environment, and returns what it has found by name, and
@@ -189,10 +190,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Run("few open files", func(t *testing.T) {
 		for limit, state := range map[string]string{"200": fails, "1000": warns} {
 			c := command(t, off...)
-			path, err := exec.LookPath("prlimit")
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := testneeds.Program(t, "prlimit")
 			c.Args = append([]string{path, "--nofile=" + limit + ":" + limit}, append([]string{c.Path}, c.Args[1:]...)...)
 			c.Path = path
 			found, code := diagnose(t, c)

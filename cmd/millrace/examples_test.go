@@ -14,6 +14,7 @@ import (
 
 	"millrace/internal/onnxfile"
 	"millrace/internal/testbuild"
+	"millrace/internal/testneeds"
 )
 
 // TestExamples runs the calls that the command prints, in each language, against the
@@ -28,7 +29,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat", "--model", "half="+half,
-		"--model", "sum="+sumClass(t)+",python=/usr/bin/python3", "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+		"--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
 	dir := t.TempDir()
 	shot, err := os.ReadFile(picture(t))
 	if err != nil {
@@ -107,7 +108,7 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), map[string]string{"curl": "sh", "python": "/usr/bin/python3", "js": "node"}[format], file)
+	c := exec.CommandContext(t.Context(), map[string]string{"curl": "sh", "python": testneeds.Interpreter, "js": testneeds.Program(t, "node")}[format], file)
 	switch format {
 	case "curl":
 		c = exec.CommandContext(t.Context(), "sh", "-e", file)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // TestInit: the service that init writes passes its own test, and nothing is overwritten.
@@ -16,7 +18,7 @@ func TestInit(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "millrace serve ./service.py --watch") || !strings.Contains(out, "cd "+dir) {
 		t.Fatalf("exit status %d, %q\n%s", code, out, stderr)
 	}
-	test := exec.CommandContext(t.Context(), "/usr/bin/python3", "-B", "-m", "unittest")
+	test := exec.CommandContext(t.Context(), testneeds.Python(t), "-B", "-m", "unittest")
 	test.Dir = dir
 	if text, err := test.CombinedOutput(); err != nil || !strings.Contains(string(text), "Ran 3 tests") {
 		t.Errorf("%v\n%s", err, text)

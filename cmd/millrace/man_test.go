@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // Every command that the help lists has a page, and man finds nothing wrong with any.
@@ -14,7 +16,6 @@ func TestManualPages(t *testing.T) {
 	if _, stderr, code := millrace(t, "man", dir); code != 0 {
 		t.Fatalf("exit status %d\n%s", code, stderr)
 	}
-	groff, _ := exec.LookPath("groff")
 	for _, c := range commands(t) {
 		path := filepath.Join(dir, pageName(c)+".1")
 		if c.Hidden {
@@ -31,10 +32,9 @@ func TestManualPages(t *testing.T) {
 		if !strings.Contains(string(text), ".SH NAME\n"+pageName(c)+` \- `) || !strings.Contains(string(text), ".SH EXAMPLES\n") {
 			t.Errorf("%s:\n%s", path, text)
 		}
-		if groff != "" {
-			if out, err := exec.Command(groff, "-man", "-ww", "-z", path).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("%s: %v\n%s", path, err, out)
-			}
+		out, err := exec.Command(testneeds.Program(t, "groff"), "-man", "-ww", "-z", path).CombinedOutput()
+		if err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", path, err, out)
 		}
 	}
 	if got, want := roff("a-b\n.c\\n\n'd"), "a\\-b\n\\&.c\\en\n\\&'d"; got != want {

@@ -14,12 +14,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 // mosec prepares a run of a program that was written for mosec, with Debian's Python.
 func mosec(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
-	const interpreter = "/usr/bin/python3"
+	interpreter := testneeds.Python(t)
 	abs, err := filepath.Abs(program)
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 // octoaiFolder has services in the form of OctoAI.
@@ -30,12 +32,7 @@ const octoaiFolder = "../../examples/migrating/octoai"
 // packages of scripts/deps.sh. modules are those that the service needs.
 func octoai(t *testing.T, dir string, modules []string, args ...string) *exec.Cmd {
 	t.Helper()
-	const interpreter = "/usr/bin/python3"
-	for _, m := range append([]string{"sys"}, modules...) {
-		if out, err := exec.Command(interpreter, "-c", "import "+m).CombinedOutput(); err != nil {
-			t.Fatalf("%s has no module %s: `scripts/deps.sh test` installs it\n%s", interpreter, m, out)
-		}
-	}
+	interpreter := testneeds.Python(t, modules...)
 	c := command(t, append([]string{"octoai"}, args...)...)
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -175,7 +172,7 @@ func TestOctoaiHello(t *testing.T) {
 func TestOctoaiExamples(t *testing.T) {
 	folder := filepath.Join(octoaiFolder, "hello")
 	s := serveOctoai(t, octoai(t, folder, nil, "run", "--port", "0"))
-	for format, shell := range map[string][]string{"curl": {"sh"}, "python": {"/usr/bin/python3", "-"}} {
+	for format, shell := range map[string][]string{"curl": {"sh"}, "python": {testneeds.Python(t), "-"}} {
 		example, errs, code := finish(t, octoai(t, folder, nil, "generate-usage-examples", "--format", format))
 		if code != 0 {
 			t.Fatal(errs)
@@ -197,7 +194,7 @@ func TestOctoaiClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command("/usr/bin/python3", "-B", "-c", `
+	c := exec.Command(testneeds.Python(t), "-B", "-c", `
 import sys
 from octoai.client import Client
 from octoai.errors import OctoAIServerError, OctoAIValidationError

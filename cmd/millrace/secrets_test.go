@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 // seesService answers with all that a program can see of the server's secrets and of a request.
@@ -40,7 +42,7 @@ func TestProgramsSeeNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := command(t, "run", file, "--http", "127.0.0.1:0", "--grpc", "off")
-	c.Path, c.Args = "/usr/bin/python3", append([]string{"python3", "-c", powerless}, c.Args...)
+	c.Path, c.Args = testneeds.Python(t), append([]string{"python3", "-c", powerless}, c.Args...)
 	c.Env = append(c.Env, "MILLRACE_API_KEY=planted-key", "MILLRACE_TOKEN=planted-token", "MILLRACE_TRACING_EXPORTER=otlp-http", "MILLRACE_TRACING_ENDPOINT=http://127.0.0.1:9", "MILLRACE_TRACING_HEADERS=x=planted-header", "OTEL_EXPORTER_OTLP_HEADERS=x=planted-otel", "MILLRACE_NAME=millrace")
 	_, addr := readyServer(t, c)
 	req, err := http.NewRequest("POST", "http://"+addr+"/infer?a=1&api_key=planted-query&b=2", nil)

@@ -29,6 +29,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"millrace/internal/inferencepb"
+	"millrace/internal/testneeds"
 )
 
 // ssfExample is an application in the form of Simple Server Framework.
@@ -37,7 +38,7 @@ const ssfExample = "../../examples/migrating/ssf/ssf_config.yaml"
 // ssfCommandOf prepares a run of millrace ssf with Debian's Python.
 func ssfCommandOf(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	const interpreter = "/usr/bin/python3"
+	interpreter := testneeds.Python(t)
 	c := command(t, append([]string{"ssf"}, args...)...)
 	c.Env = append(c.Env, "PATH="+filepath.Dir(interpreter)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return c

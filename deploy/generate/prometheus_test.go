@@ -28,6 +28,7 @@ import (
 
 	"millrace/client/load"
 	"millrace/config"
+	"millrace/internal/testneeds"
 	"millrace/internal/yamltext"
 	"millrace/server"
 )
@@ -237,7 +238,7 @@ func startPrometheus(t *testing.T, dir, millrace string) *peer {
 		}
 	}
 	var out bytes.Buffer
-	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	cmd := exec.Command(testneeds.Program(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+p.addr, "--enable-feature=exemplar-storage,native-histograms", "--log.level=warn")
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {
@@ -356,7 +357,7 @@ func TestComposeFiles(t *testing.T) {
 	for _, err := range server.Exposed(t.Context(), cfg) {
 		t.Errorf("the server would not start: %v", err)
 	}
-	if out, err := exec.Command("promtool", "check", "config", prometheusYML).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "promtool"), "check", "config", prometheusYML).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile("../compose.yaml")
@@ -436,7 +437,7 @@ func TestAlerts(t *testing.T) {
 		add(a.name, a.input, "25m", a.name, true)
 	}
 	add("well", well, "100m", ".+", false)
-	if out, err := exec.Command("promtool", "test", "rules", write("tests.yml", b.String())).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, "promtool"), "test", "rules", write("tests.yml", b.String())).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -452,7 +453,7 @@ func TestPromtoolChecksMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	cmd := exec.Command("promtool", "check", "metrics")
+	cmd := exec.Command(testneeds.Program(t, "promtool"), "check", "metrics")
 	cmd.Stdin = resp.Body
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) != 0 {
 		t.Errorf("%v\n%s", err, out)

@@ -15,19 +15,16 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/testneeds"
 	"millrace/server"
 )
 
 // TestStagesInPython sends a picture with two bright parts and one without.
 func TestStagesInPython(t *testing.T) {
-	const interpreter = "/usr/bin/python3"
-	if out, err := exec.Command(interpreter, "-c", "import numpy").CombinedOutput(); err != nil {
-		t.Fatalf("%s has no numpy: `scripts/deps.sh test` installs it\n%s", interpreter, out)
-	}
+	testneeds.Python(t, "numpy")
 	t.Setenv("PATH", "/usr/bin"+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cfg, err := config.Load("config.yaml")
 	if err != nil {

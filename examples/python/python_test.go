@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"millrace/config"
+	"millrace/internal/testneeds"
 	"millrace/server"
 )
 
@@ -43,14 +44,7 @@ func (r *result) numbers(name string) (out []float64) {
 // TestCamera serves the class, and gives it a live video with a red and a blue rectangle: each
 // result has their boxes, in pixels of the video.
 func TestCamera(t *testing.T) {
-	const interpreter = "/usr/bin/python3"
-	if exec.Command(interpreter, "-c", "import numpy").Run() != nil {
-		t.Fatal("needs numpy for " + interpreter + ": `scripts/deps.sh test` installs it")
-	}
-	ffmpeg, err := exec.LookPath("ffmpeg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	interpreter, ffmpeg := testneeds.Python(t, "numpy"), testneeds.Program(t, "ffmpeg")
 	dir := t.TempDir()
 	clip := filepath.Join(dir, "clip.mp4")
 	draw := "drawbox=x=64:y=64:w=96:h=128:color=red:t=fill,drawbox=x=400:y=320:w=128:h=64:color=blue:t=fill"

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/testneeds"
 	"millrace/server"
 	"millrace/stream"
 )
@@ -197,10 +198,7 @@ func TestPageInBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")
 	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatalf("%v (scripts/deps.sh check installs it)", err)
-	}
+	chromium := testneeds.Program(t, "chromium")
 	r := start(t, func(c *server.Config) { c.Apps.Address = "127.0.0.1:0" }, "svc")
 	own := "http://" + r.Addr("programs")
 	for base, want := range map[string]string{

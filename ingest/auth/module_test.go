@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 // lines are what a logger wrote.
@@ -41,7 +43,7 @@ func TestModule(t *testing.T) {
 	}
 	var log lines
 	open := func() (*Module, error) {
-		return OpenModule(t.Context(), ModuleOptions{Python: "/usr/bin/python3", File: file, Env: []string{"PATH=/usr/bin:/bin"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return OpenModule(t.Context(), ModuleOptions{Python: testneeds.Python(t), File: file, Env: []string{"PATH=/usr/bin:/bin"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	}
 	for text, want := range map[string]string{"x = 1\n": "has no function authenticate_user", "import nothing_of_that_name\n": "ModuleNotFoundError", "def f(:\n": "SyntaxError"} {
 		write(text)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -26,6 +25,7 @@ import (
 	"millrace/ingest/decoders"
 	"millrace/internal/child"
 	"millrace/internal/heap"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
@@ -864,10 +864,7 @@ func TestReorderedVideo(t *testing.T) {
 // A video continues with a key frame after its ffmpeg was killed.
 func TestKilled(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
-	real, err := exec.LookPath("ffmpeg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	real := testneeds.Program(t, "ffmpeg")
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pid"), 0o755); err != nil {
 		t.Fatal(err)

@@ -4,18 +4,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // TestPythonClient runs testdata/peer.py, with messages that protoc makes of our files.
 func TestPythonClient(t *testing.T) {
-	const python = "/usr/bin/python3" // the one for which apt installs
-	if err := exec.Command(python, "-c", "import grpc, google.protobuf").Run(); err != nil {
-		t.Skip("needs python3-grpcio and python3-protobuf: ", err)
-	}
-	protoc, err := exec.LookPath("protoc")
-	if err != nil {
-		t.Skip("needs protobuf-compiler: ", err)
-	}
+	python, protoc := testneeds.Python(t, "grpc"), testneeds.Program(t, "protoc")
 	const files = "../../internal/inferencepb"
 	dir := t.TempDir()
 	if out, err := exec.Command(protoc, "-I", files, "--python_out="+dir, "grpc_service.proto", "model_config.proto").CombinedOutput(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/ingest/sources"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 )
 
@@ -46,7 +47,7 @@ func newBroadcast(t *testing.T) *broadcast {
 // begin starts a writer, from segment 0.
 func (b *broadcast) begin() {
 	b.t.Helper()
-	b.writer = exec.Command("ffmpeg", "-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10",
+	b.writer = exec.Command(testneeds.Program(b.t, "ffmpeg"), "-nostdin", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10",
 		"-pix_fmt", "yuv420p", "-preset", "ultrafast", "-g", "10", "-f", "hls", "-hls_time", "1", "-hls_list_size", "4", "-hls_flags", "delete_segments",
 		filepath.Join(b.dir, "live.m3u8"))
 	if err := b.writer.Start(); err != nil {

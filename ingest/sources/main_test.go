@@ -24,6 +24,7 @@ import (
 	"millrace/ingest/sources"
 	"millrace/internal/child"
 	"millrace/internal/codec"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -247,7 +248,7 @@ func picture(side int) []byte {
 func ffmpeg(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command("ffmpeg", append(append([]string{"-nostdin", "-v", "error", "-y"}, args...), path)...).CombinedOutput()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(append([]string{"-nostdin", "-v", "error", "-y"}, args...), path)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 )
 
 // Sources that are no video, or only a part of one, say so with their name, are read as far
@@ -21,7 +22,7 @@ func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, args ...string) []byte {
 		path := filepath.Join(dir, name)
-		if out, err := exec.Command("ffmpeg", append(append([]string{"-nostdin", "-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(append([]string{"-nostdin", "-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		b, err := os.ReadFile(path)

@@ -16,6 +16,7 @@ import (
 	"millrace/batching"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -81,14 +82,14 @@ func TestCornersOfResults(t *testing.T) {
 		path := filepath.Join(dir, name+".mp4")
 		all := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size=" + size + ",format=yuv444p",
 			"-vf", "drawbox=x=iw/5:y=ih/7:w=iw*2/3:h=ih/2:color=white:t=fill", "-pix_fmt", "yuv444p", "-c:v", "libx264", "-preset", "ultrafast"}, args...)
-		if out, err := exec.Command("ffmpeg", append(all, path)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(all, path)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return path
 	}
 	turned := func(name, by string) string {
 		path := filepath.Join(dir, name+".mp4")
-		if out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-i", filepath.Join(dir, "odd.mp4"), "-c", "copy", "-metadata:s:v", "rotate="+by, path).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i", filepath.Join(dir, "odd.mp4"), "-c", "copy", "-metadata:s:v", "rotate="+by, path).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return path
@@ -158,7 +159,7 @@ func (r *rig) corners(c streams.Config, width, height int) {
 	more("results after that")
 	r.want(204, "DELETE", path, "")
 
-	gray, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-i", c.Source, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "gray", "-").Output()
+	gray, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-i", c.Source, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "gray", "-").Output()
 	if err != nil || len(gray) != width*height {
 		t.Fatalf("%d bytes, %v", len(gray), err)
 	}

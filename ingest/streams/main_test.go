@@ -23,6 +23,7 @@ import (
 	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
@@ -281,7 +282,7 @@ func (r *rig) over(name, state string) shown {
 func clip(t *testing.T, seconds int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")
-	cmd := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds),
+	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds),
 		"-pix_fmt", "yuv420p", "-movflags", "+faststart", path)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)

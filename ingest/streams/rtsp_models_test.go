@@ -20,6 +20,7 @@ import (
 	"millrace/batching"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
 	"millrace/workers"
@@ -113,7 +114,7 @@ func TestModelsOfACamera(t *testing.T) {
 	}
 	dir := t.TempDir()
 	gray := filepath.Join(dir, "gray.mp4")
-	if out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=gray:size=320x240:rate=25:duration=10", "-c:v", "libx264", "-preset", "ultrafast",
+	if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", "color=gray:size=320x240:rate=25:duration=10", "-c:v", "libx264", "-preset", "ultrafast",
 		"-pix_fmt", "yuv420p", "-x264-params", "keyint=10:min-keyint=10:scenecut=0:open-gop=0:bframes=0", gray).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -16,6 +16,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
@@ -28,7 +29,7 @@ func videos(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, seconds := range map[string]string{"clip.mp4": "2", "long.mp4": "60"} {
-		cmd := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration="+seconds,
+		cmd := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration="+seconds,
 			"-pix_fmt", "yuv420p", "-movflags", "+faststart", filepath.Join(dir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -143,10 +144,7 @@ func TestPullEnds(t *testing.T) {
 }
 
 func TestPython(t *testing.T) {
-	python := "python3"
-	if exec.Command(python, "-c", "import websockets").Run() != nil {
-		python = "/usr/bin/python3" // where apt puts modules, when another one comes first in PATH
-	}
+	python := testneeds.Python(t, "websockets")
 	r := start(t, ws.Options{})
 	for script, path := range map[string]string{"testdata/peer.py": "/v2/models/echo/stream", "testdata/v1.py": "/v2/stream"} {
 		out, err := exec.CommandContext(t.Context(), python, script, "ws://"+r.addr+path).CombinedOutput()

@@ -224,9 +224,6 @@ func TestRestOfTheGroupIsKilledWithItsLeader(t *testing.T) {
 }
 
 func TestGrandchildOutsideTheGroupDoesNotDelayWait(t *testing.T) {
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Fatal("setsid is missing: apt-get install util-linux")
-	}
 	p := sh(t, t.Context(), `setsid sh -c 'echo $$; exec sleep 1000' & read x; echo last >&2`, func(s *child.Spec) { s.Stdin = true })
 	outside, _ := strconv.Atoi(readLine(t, p))
 	_, _ = io.WriteString(p.Stdin, "go\n")

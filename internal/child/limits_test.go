@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/testneeds"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -81,7 +83,7 @@ func TestLimitOfProcessorTime(t *testing.T) {
 // A child that has taken nearly all that it may is told from others.
 func TestNearLimit(t *testing.T) {
 	p, err := Start(t.Context(), Spec{
-		Path: "/usr/bin/python3", Args: []string{"-c", "input()\nkept = []\ntry:\n while True: kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},
+		Path: testneeds.Python(t), Args: []string{"-c", "input()\nkept = []\ntry:\n while True: kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},
 		Stdin: true, Limits: Limits{AddressSpace: 256 << 20},
 	})
 	if err != nil {

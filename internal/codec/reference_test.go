@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // encodings makes a picture in what ffmpeg writes and Go's encoders do not.
@@ -70,8 +72,8 @@ func TestColoursAgainstFFmpeg(t *testing.T) {
 		args = append(append(args, how...), filepath.Join(dir, name))
 	}
 	ff(t, args...)
-	if out, err := exec.Command("/usr/bin/python3", "-c", pillow, from, dir).CombinedOutput(); err != nil {
-		t.Logf("without what Pillow writes (apt-get install python3-pil): %s", bytes.TrimSpace(out))
+	if out, err := exec.Command(testneeds.Python(t, "PIL"), "-c", pillow, from, dir).CombinedOutput(); err != nil {
+		t.Fatalf("Pillow: %v\n%s", err, bytes.TrimSpace(out))
 	}
 	names, err := filepath.Glob(dir + "/*.*")
 	if err != nil {
@@ -99,7 +101,7 @@ func ff(t testing.TB, args ...string) []byte {
 // ffWith is ff with an input.
 func ffWith(t testing.TB, in []byte, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command("ffmpeg", append([]string{"-v", "error", "-y"}, args...)...)
+	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), append([]string{"-v", "error", "-y"}, args...)...)
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
 	if err := cmd.Run(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // animation is an animated WebP of quadrants that turn grey after the first
@@ -22,7 +24,7 @@ func animation(t testing.TB, filter string) []byte {
 	if filter != "" {
 		args = append([]string{"-v", "error", "-framerate", "5", "-i", filepath.Join(dir, "%d.png"), "-vf", filter}, args[6:]...)
 	}
-	if msg, err := exec.Command("ffmpeg", args...).CombinedOutput(); err != nil {
+	if msg, err := exec.Command(testneeds.Program(t, "ffmpeg"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("ffmpeg: %v\n%s", err, msg)
 	}
 	b, err := os.ReadFile(out)

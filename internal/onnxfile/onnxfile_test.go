@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // python reads a model with ONNX's own code: it checks it, reads the weights and
@@ -50,7 +52,7 @@ func check(t *testing.T, model []byte) (r read) {
 		t.Fatal(err)
 	}
 	// Debian's, whatever else is first in the path.
-	out, err := exec.Command("/usr/bin/python3", "-c", python, path).Output()
+	out, err := exec.Command(testneeds.Python(t, "onnx"), "-c", python, path).Output()
 	if err != nil {
 		if e, ok := err.(*exec.ExitError); ok {
 			err = fmt.Errorf("%w: %s", err, e.Stderr)

@@ -6,11 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // Peer returns the path of a program of scripts/peer.sh, which is built if that was not done
@@ -20,29 +21,13 @@ func Peer(t testing.TB, name string) string {
 	if testing.Short() {
 		t.Skipf("%s is built and run without -short only", name)
 	}
-	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command(filepath.Join(root(file), "scripts", "peer.sh"), name)
+	cmd := exec.Command(filepath.Join(testneeds.Root(), "scripts", "peer.sh"), name)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(fmt.Errorf("scripts/peer.sh %s: %w", name, err))
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// root returns the folder of the module. Builds with -trimpath do not say where a file is:
-// then it is found from the folder of the test.
-func root(file string) string {
-	dir := filepath.Dir(file)
-	if !filepath.IsAbs(dir) {
-		dir, _ = os.Getwd()
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-	}
-	return dir
 }
 
 // Tags returns the build tags of the running test, separated by commas. A program that is

@@ -20,13 +20,14 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
 // pictures returns n JPEG pictures of 64x48.
 func pictures(t testing.TB, n int) (list [][]byte) {
 	t.Helper()
-	out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n), "-f", "mjpeg", "-").Output()
+	out, err := exec.Command(testneeds.Program(t, "ffmpeg"), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n), "-f", "mjpeg", "-").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestRateOfArrival(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := o.ffmpegArgs(&route{scheme: SchemeHTTP, feed: &feed{content: motionJPEG}}, "", 64, 48)
-		cmd := exec.Command("ffmpeg", args...)
+		cmd := exec.Command(testneeds.Program(t, "ffmpeg"), args...)
 		in, err := os.Open(file)
 		if err != nil {
 			t.Fatal(err)

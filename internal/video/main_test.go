@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 )
 
 // clips are rendered once, by the ffmpeg that the package drives.
@@ -51,11 +52,11 @@ func ffmpeg(t testing.TB, args ...string) []byte {
 func tool(t testing.TB, name string, args ...string) []byte {
 	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(testneeds.Program(t, name), args...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %v: %v\n%s(is ffmpeg installed? apt-get install ffmpeg)", name, args, err, stderr.String())
+		t.Fatalf("%s %v: %v\n%s", name, args, err, stderr.String())
 	}
 	return out
 }

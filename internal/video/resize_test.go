@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
@@ -155,7 +156,7 @@ func TestResize(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
-			cmd := exec.CommandContext(q.Context(), "ffmpeg", "-nostdin", "-v", "error", "-re", "-i", path, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "-")
+			cmd := exec.CommandContext(q.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-re", "-i", path, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "-")
 			cmd.Stdout = flushing{w}
 			_ = cmd.Run() // until the reader leaves
 		}))

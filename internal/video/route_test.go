@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 )
 
 var errPrivate = errors.New("127.0.0.2 is private")
@@ -332,7 +333,7 @@ func TestSecretRTMPStartsSoon(t *testing.T) {
 	}
 	address := "rtmp://" + l.Addr().String() + "/live/x?token=abcdef12"
 	_ = l.Close()
-	publisher := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-video_size", "160x120", "-framerate", "15", "-i", "pipe:0",
+	publisher := exec.CommandContext(t.Context(), testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-video_size", "160x120", "-framerate", "15", "-i", "pipe:0",
 		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-threads", "1", "-flush_packets", "1", "-f", "flv", "-listen", "1", address)
 	in, err := publisher.StdinPipe()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"millrace/internal/testbuild"
+	"millrace/internal/testneeds"
 )
 
 // maxSize is how large all files of the client that a page may load are at most, each
@@ -123,10 +124,10 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, program, args...)
+	c := exec.CommandContext(ctx, testneeds.Program(t, program), args...)
 	c.Dir, c.Env = dir, append(os.Environ(), env...)
 	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v (make deps installs what is missing): %v\n%s", c.Args, err, out)
+		t.Fatalf("%v: %v\n%s", c.Args, err, out)
 	}
 }
 

@@ -14,12 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
 )
 
-const interpreter = "/usr/bin/python3"
+const interpreter = testneeds.Interpreter
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

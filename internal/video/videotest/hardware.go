@@ -3,10 +3,11 @@ package videotest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // Hardware puts a program in front of ffmpeg in PATH that behaves like an ffmpeg with
@@ -15,10 +16,7 @@ import (
 // message of a device that has failed. uses returns how many did.
 func Hardware(t testing.TB, fail bool) (uses func() int) {
 	t.Helper()
-	real, err := exec.LookPath("ffmpeg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	real := testneeds.Program(t, "ffmpeg")
 	dir := t.TempDir()
 	script := fmt.Sprintf(`#!/bin/bash
 args=() hw=

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // encoders make chunks as browsers do: no frame depends on a later one, and each
@@ -35,7 +37,7 @@ func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
 	out := filepath.Join(t.TempDir(), codec)
 	args := append([]string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i", in, "-frames:v", fmt.Sprint(n)}, encoders[codec]...)
 	args = append(append(args, more...), out)
-	if said, err := exec.Command("ffmpeg", args...).CombinedOutput(); err != nil {
+	if said, err := exec.Command(testneeds.Program(t, "ffmpeg"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("ffmpeg %v: %v\n%s(is ffmpeg installed? apt-get install ffmpeg)", args, err, said)
 	}
 	b, err := os.ReadFile(out)

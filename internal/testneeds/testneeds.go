@@ -1,0 +1,133 @@
+// Package testneeds names the programs and Python modules that tests run with. A test that needs one fails, on every machine,
+// when scripts/deps.sh does not install the program or module for the target that runs the test: `make test` for tests under
+// -short, `make check` for others. Without that, the test would pass on the machines of those who have the program, and fail on
+// new machines.
+package testneeds
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Interpreter is the Python for which apt installs modules.
+const Interpreter = "/usr/bin/python3"
+
+// present are programs that need no package: of Debian's essential packages, and of the tools that the README names.
+var present = []string{"bash", "kill", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
+
+// Program returns the path of a program. The test fails when deps.sh does not install the program for the target that runs the
+// test, or when it is not installed.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	if err := checkNeed("cmd", name, testing.Short()); err != nil {
+		t.Fatal(err)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		path, err = exec.LookPath(filepath.Join("/usr/sbin", name)) // users have no PATH to it
+	}
+	if err != nil {
+		t.Fatalf("%v: scripts/deps.sh %s installs it", err, target(testing.Short()))
+	}
+	return path
+}
+
+// Python returns the interpreter that has the modules. The test fails as with Program.
+func Python(t testing.TB, modules ...string) string {
+	t.Helper()
+	for _, name := range modules {
+		if err := checkNeed("py", name, testing.Short()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Program(t, "python3")
+	if missing, err := lacks(strings.Join(modules, " ")); err != nil || missing != "" {
+		t.Fatalf("%s lacks %s, which scripts/deps.sh %s installs: %v", Interpreter, missing, target(testing.Short()), err)
+	}
+	return Interpreter
+}
+
+var looked sync.Map // by modules: what lacks has returned
+
+// lacks returns those of the modules, separated by spaces, that the interpreter does not have.
+func lacks(modules string) (missing string, err error) {
+	if known, ok := looked.Load(modules); ok {
+		return known.(string), nil
+	}
+	out, err := exec.Command(Interpreter, "-c", `import sys, importlib.util as u
+print(*[m for m in sys.argv[1].split() if u.find_spec(m) is None])`, modules).Output()
+	if err != nil {
+		return modules, err
+	}
+	missing = strings.TrimSpace(string(out))
+	looked.Store(modules, missing)
+	return missing, nil
+}
+
+// target returns the set of deps.sh for the command that runs tests with or without -short.
+func target(short bool) string {
+	if short {
+		return "test"
+	}
+	return "check"
+}
+
+// checkNeed returns an error when the set of the target does not have a need, such as ffmpeg of the kind cmd.
+func checkNeed(kind, name string, short bool) error {
+	if kind == "cmd" && slices.Contains(present, name) {
+		return nil
+	}
+	set := target(short)
+	needs, err := sets()
+	switch {
+	case err != nil:
+		return err
+	case !needs[set][kind+":"+name]:
+		return fmt.Errorf("%s is not in the set %s of scripts/deps.sh, so that new machines lack it: add %s:%s=PACKAGE there", name, set, kind, name)
+	}
+	return nil
+}
+
+// sets returns the needs of the sets test and check, such as cmd:ffmpeg.
+var sets = sync.OnceValues(func() (map[string]map[string]bool, error) {
+	all := map[string]map[string]bool{}
+	for _, set := range []string{"test", "check"} {
+		out, err := exec.Command("sh", filepath.Join(Root(), "scripts", "deps.sh"), "--list", set).Output()
+		if err != nil {
+			return nil, fmt.Errorf("scripts/deps.sh --list %s: %w", set, err)
+		}
+		all[set] = maps.Collect(func(yield func(string, bool) bool) {
+			for need := range strings.FieldsSeq(string(out)) {
+				name, _, _ := strings.Cut(need, "=")
+				if !yield(name, true) {
+					return
+				}
+			}
+		})
+	}
+	return all, nil
+})
+
+// Root returns the folder of the module. Builds with -trimpath do not say where a file is: then Root is found from the
+// folder of the test.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	dir := filepath.Dir(file)
+	if !filepath.IsAbs(dir) {
+		dir, _ = os.Getwd()
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+	}
+	return dir
+}
