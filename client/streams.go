@@ -54,38 +54,61 @@ type StreamModelConfig struct {
 // MarshalJSON writes all settings into one object.
 func (c StreamConfig) MarshalJSON() ([]byte, error) {
 	type plain StreamConfig
-	own, err := json.Marshal(plain(c))
-	if err != nil || len(c.Settings) == 0 {
+	return withSettings(plain(c), c.Settings)
+}
+
+// withSettings writes the members of v and the settings into one object.
+func withSettings(v any, settings map[string]any) ([]byte, error) {
+	own, err := json.Marshal(v)
+	if err != nil || len(settings) == 0 {
 		return own, err
 	}
 	var all map[string]any
 	if err := json.Unmarshal(own, &all); err != nil {
 		return nil, err
 	}
-	maps.Copy(all, c.Settings)
+	maps.Copy(all, settings)
 	return json.Marshal(all)
 }
 
-// StreamChange holds changes of a server stream that runs. A nil field changes nothing.
+// StreamChange holds changes of a server stream that runs. A nil field changes nothing, 0
+// and "" stand for the default of the server or the model.
 type StreamChange struct {
-	Paused     *bool    `json:"paused,omitempty"`
-	MaxAgeMS   *int     `json:"max_age_ms,omitempty"`
-	DeadlineMS *int     `json:"deadline_ms,omitempty"`
-	MaxFPS     *float64 `json:"max_fps,omitempty"`
-	Window     *int     `json:"window,omitempty"`
-	Priority   *string  `json:"priority,omitempty"`
+	Source     *string      `json:"source,omitempty"` // the present one goes on until the new one has its first frame, or fails
+	Model      *string      `json:"model,omitempty"`  // the only model from now on
+	Policy     *stream.Mode `json:"policy,omitempty"`
+	Paused     *bool        `json:"paused,omitempty"`
+	MaxAgeMS   *int         `json:"max_age_ms,omitempty"`
+	DeadlineMS *int         `json:"deadline_ms,omitempty"`
+	MaxFPS     *float64     `json:"max_fps,omitempty"`
+	Window     *int         `json:"window,omitempty"`
+	Priority   *string      `json:"priority,omitempty"`
 
-	Models []StreamModelChange `json:"models,omitempty"` // of the policies of models, each by its name
+	// Models are changes of single models: a model that the stream does not have is added.
+	Models []StreamModelChange `json:"models,omitempty"`
+	// Settings are further settings by their names in the configuration, such as fps.
+	Settings map[string]any `json:"-"`
+	// Sinks are settings of sinks by their names; "" removes a sink.
+	Sinks map[string]any `json:"sinks,omitempty"`
 }
 
-// StreamModelChange holds changes of the policy of one model of a server stream.
+// MarshalJSON writes all changes into one object.
+func (c StreamChange) MarshalJSON() ([]byte, error) {
+	type plain StreamChange
+	return withSettings(plain(c), c.Settings)
+}
+
+// StreamModelChange holds changes of one model of a server stream, by its name.
 type StreamModelChange struct {
-	Model      string   `json:"model"`
-	MaxAgeMS   *int     `json:"max_age_ms,omitempty"`
-	DeadlineMS *int     `json:"deadline_ms,omitempty"`
-	MaxFPS     *float64 `json:"max_fps,omitempty"`
-	Window     *int     `json:"window,omitempty"`
-	Priority   *string  `json:"priority,omitempty"`
+	Model      string       `json:"model"`
+	Version    *string      `json:"version,omitempty"`
+	Policy     *stream.Mode `json:"policy,omitempty"`
+	MaxAgeMS   *int         `json:"max_age_ms,omitempty"`
+	DeadlineMS *int         `json:"deadline_ms,omitempty"`
+	MaxFPS     *float64     `json:"max_fps,omitempty"`
+	Window     *int         `json:"window,omitempty"`
+	Priority   *string      `json:"priority,omitempty"`
+	Remove     bool         `json:"remove,omitempty"` // from the stream
 }
 
 // ServerStream is the state of a server stream.
@@ -106,6 +129,7 @@ type ServerStream struct {
 	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
 	Height    int                      `json:"height,omitempty"`
 	FPS       float64                  `json:"fps,omitempty"`      // of the source, by its metadata
+	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
 	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
 	Restarts  uint64                   `json:"restarts"`           // of the source
 	Frames    uint64                   `json:"frames"`             // read from the source
@@ -199,6 +223,16 @@ func (c *Client) ChangeServerStream(ctx context.Context, name string, change Str
 // RemoveServerStream ends and removes a server stream. It returns when that is done.
 func (c *Client) RemoveServerStream(ctx context.Context, name string) error {
 	return c.streams(ctx, http.MethodDelete, name, nil, nil)
+}
+
+// ResetServerStream makes a stream of the configuration what it is there: it undoes the changes of
+// requests, and brings a stream back that was removed.
+func (c *Client) ResetServerStream(ctx context.Context, name string) (s ServerStream, err error) {
+	if name == "" {
+		return s, errNoName()
+	}
+	err = c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "streams", name, "reset"), nil, &s)
+	return s, err
 }
 
 // streams sends a request about the server stream called name, or about all of them, and

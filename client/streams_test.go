@@ -18,7 +18,7 @@ func TestServerStreams(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	cfg := client.StreamConfig{
-		Name: "door", Source: "http://me:secret@127.0.0.1:9/live", Model: "eyes", MaxAgeMS: 300, Priority: "high", Paused: true,
+		Name: "door", Source: "http://me:secret@1.1.1.1:9/live", Model: "eyes", MaxAgeMS: 300, Priority: "high", Paused: true,
 		Settings: map[string]any{"width": 320}, Sinks: map[string]any{"webhook": "https://example.com/", "webhook_secret": "s"},
 	}
 	s, err := c.AddServerStream(ctx, cfg)
@@ -30,14 +30,6 @@ func TestServerStreams(t *testing.T) {
 	on, fps := false, 2.5
 	if s, err = c.ChangeServerStream(ctx, "door", client.StreamChange{Paused: &on, MaxFPS: &fps}); err != nil || s.Paused || s.Policy.MaxFPS != 2.5 || s.Policy.MaxAgeMS != 300 {
 		t.Errorf("%+v, %v", s, err)
-	}
-	for s.State != "failed" { // a private address
-		if s, err = c.ServerStream(ctx, "door"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.Error == nil || s.Error.Code != stream.PermissionDenied {
-		t.Errorf("%+v", s.Error)
 	}
 	if list, err := c.ServerStreams(ctx); err != nil || len(list) != 1 || list[0].Name != "door" {
 		t.Errorf("%+v, %v", list, err)

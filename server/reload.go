@@ -14,11 +14,12 @@ import (
 
 // isReloaded reports whether Reload changes a setting.
 func isReloaded(path string) bool {
-	return path == "hosts" || path == "origins" || path == "log.level" || strings.HasPrefix(path, "quotas.")
+	return path == "hosts" || path == "origins" || path == "log.level" || path == "streams" || strings.HasPrefix(path, "quotas.")
 }
 
 // Reload takes a configuration that was read again while the server runs. It changes hosts, origins, quotas and the level of the
-// log, loads models that are new or whose settings have changed, unloads those that are gone, and reads the files of
+// log, loads models that are new or whose settings have changed, unloads those that are gone, does the same with the server
+// streams (see streams.Adapter.Reload), and reads the files of
 // certificates, keys and users again. Settings that need a restart stay as they are, and the log names them. A configuration that is
 // wrong changes nothing. A model that cannot be loaded leaves the one before it in service, and the error names it.
 func (s *Server) Reload(ctx context.Context, cfg Config) error {
@@ -69,6 +70,9 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
 	err = errors.Join(err, s.rereadFiles(), s.reloadModels(ctx, cfg.Models, order))
+	if s.streams != nil {
+		err = errors.Join(err, s.streams.Reload(cfg.Streams))
+	}
 	s.last = &cfg
 	restart := slices.DeleteFunc(s.cfg.Changed(&cfg), func(path string) bool { return isReloaded(path) })
 	if len(restart) > 0 {

@@ -64,11 +64,12 @@ func TestReload(t *testing.T) {
 	const again = "the configuration was read again"
 	check("at the start", "door.example", "/v2", 403)
 
-	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: 7}\n")
+	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: 7}\nstreams: [{name: door, source: /dev/nothing, model: b, paused: true}]\n")
 	hangUp(again, 1)
 	check("after a change", "door.example", "/v2", 200)
 	check("after a change", "127.0.0.1", "/v2/models/a", 404)
 	check("after a change", "127.0.0.1", "/v2/models/b/ready", 200)
+	check("after a change", "127.0.0.1", "/v2/streams/door", 200)
 	check("after a change", "127.0.0.1", "/v2/models/work/ready", 200)
 	text := logged()
 	if !strings.Contains(text, "need a restart") || !strings.Contains(text, "settings=[limits.max_streams]") || !strings.Contains(text, "level=DEBUG") {

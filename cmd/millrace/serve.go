@@ -40,7 +40,7 @@ func serveCommand() *cobra.Command {
 frames, and answers frames in flight. When the server is ready, it prints one line with its addresses.
 
 SIGHUP reopens the log file and the audit log after their rotation, and reads the configuration again: models,
-hosts, origins, quotas and the log's level. The log names each change that needs a restart.
+server streams, hosts, origins, quotas and the log's level. The log names each change that needs a restart.
 
 Each setting is a key of the configuration file, a flag, and a variable such as MILLRACE_HTTP. A flag overrides
 a variable, and a variable overrides the file.

@@ -27,20 +27,23 @@ const streamsExamples = `  millrace streams
   millrace streams show door
   millrace streams add yard rtsp://192.0.2.8/live --model faces,max_fps=10 --model motion
   millrace streams set door max_age_ms=400 priority=high
+  millrace streams set door model=motion
   millrace streams set yard faces.max_fps=5
   millrace streams pause door yard
   millrace streams resume door yard
-  millrace streams remove yard`
+  millrace streams remove yard
+  millrace streams reset door`
 
 func streamsCommand() *cobra.Command {
 	c := listStreams("streams")
-	c.Short = "List, add, change, pause and remove server streams"
+	c.Short = "List, add, change, pause, remove and reset server streams"
 	c.Long = `List the server streams of a running server: cameras and videos that the server reads itself, with their models and the
 endings of their frames. It lists those of the configuration and those that were added while the server runs.`
 	c.Example = streamsExamples
 	c.AddCommand(listStreams("list"), showStream(), addStream(), setStream(),
 		eachStream("pause", "Pause streams: their sources stay open, but no frame is analysed", setPaused(true)),
 		eachStream("resume", "Resume paused streams", setPaused(false)),
+		eachStream("reset", "Make streams of the configuration what they are there, also removed ones", resetStream),
 		eachStream("remove", "End streams and remove them", (*client.Client).RemoveServerStream))
 	return c
 }
@@ -253,6 +256,11 @@ func setPaused(paused bool) func(*client.Client, context.Context, string) error 
 	}
 }
 
+func resetStream(cl *client.Client, ctx context.Context, name string) error {
+	_, err := cl.ResetServerStream(ctx, name)
+	return err
+}
+
 // eachStream returns a command that calls do for each stream that it names. After an
 // error it goes on with the next one.
 func eachStream(verb, short string, do func(*client.Client, context.Context, string) error) *cobra.Command {
@@ -303,6 +311,9 @@ func streamRows(s *client.ServerStream) [][]string {
 		size := fmt.Sprintf("%dx%d", s.Width, s.Height)
 		if s.FPS > 0 {
 			size += fmt.Sprintf("; the source declares %.4g fps", s.FPS)
+		}
+		if s.State == "running" {
+			size += fmt.Sprintf("; %.4g fps read in the last 10 s", s.Measured)
 		}
 		rows = append(rows, []string{"frame size", size})
 	}

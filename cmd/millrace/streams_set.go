@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -16,10 +15,17 @@ func setStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME KEY=VALUE...",
 		Short: "Change settings of a stream while it runs",
-		Long: `Change settings of a stream while it runs: all that are given, or none if one is wrong. The keys are those of the configuration;
-the settings that can change are ` + settable() + `. MODEL.KEY=VALUE changes the policy of one of several models.`,
-		Example: "  millrace streams set door max_age_ms=400 priority=high\n  millrace streams set yard faces.max_fps=5\n  millrace streams set door max_fps=2.5 --json",
-		Args:    wrongUsage(cobra.MinimumNArgs(2)),
+		Long: `Change settings of a stream while it runs: all that are given, or none if one is wrong. The keys are those of the configuration,
+sinks without "sinks." in front; KEY= and KEY=0 go back to the default. model=NAME makes NAME the only model. MODEL.KEY=VALUE
+changes the policy of one of several models and adds a model that the stream does not have; MODEL.remove=true removes one.
+Results go on: a new model takes the place of the one before it when it is ready, a new source with its first frame.`,
+		Example: `  millrace streams set door max_age_ms=400 priority=high
+  millrace streams set door model=motion
+  millrace streams set door source=rtsp://192.0.2.8/live fps=5
+  millrace streams set door webhook=https://example.com/found
+  millrace streams set yard faces.max_fps=5 motion.remove=true
+  millrace streams set door max_fps=2.5 --json`,
+		Args: wrongUsage(cobra.MinimumNArgs(2)),
 	}
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
@@ -42,65 +48,81 @@ the settings that can change are ` + settable() + `. MODEL.KEY=VALUE changes the
 	return c
 }
 
-// settable names the keys that changeOf knows.
-func settable() string {
-	last := len(streams.Changeable) - 1
-	return strings.Join(streams.Changeable[:last], ", ") + " and " + streams.Changeable[last]
-}
-
 // changeOf reads KEY=VALUE arguments. Errors begin with the key.
 func changeOf(args []string) (change client.StreamChange, err error) {
-	table, given := streams.NewDraft().Table(), map[string]any{}
+	table := streams.NewDraft().Table()
+	given, sinks := map[string]any{}, map[string]any{}
 	var models []any // what changes of each model, in the order of their first keys
 	of := map[string]map[string]any{}
 	var errs []error
 	for _, a := range args {
-		key, text, ok := strings.Cut(a, "=")
-		key = strings.ReplaceAll(key, "-", "_") // the notation of the flags of add
+		name, text, ok := strings.Cut(a, "=")
+		key := strings.ReplaceAll(name, "-", "_") // the notation of the flags of add
 		into := given
-		if i := strings.LastIndexByte(key, '.'); i >= 0 && slices.Contains(streams.Changeable[1:], key[i+1:]) { // MODEL.KEY
-			name, _, _ := strings.Cut(a, "=")
-			name = name[:i]
-			if of[name] == nil {
-				of[name] = map[string]any{"model": name}
-				models = append(models, of[name])
+		if i := strings.LastIndexByte(key, '.'); i >= 0 && (key[i+1:] == "remove" || slices.Contains(streams.OfModels, key[i+1:])) { // MODEL.KEY
+			model := name[:i]
+			if of[model] == nil {
+				of[model] = map[string]any{"model": model}
+				models = append(models, of[model])
 			}
-			into, key = of[name], key[i+1:]
+			into, key = of[model], key[i+1:]
 		}
-		f, _ := table.Find(key)
+		f, known := changeable(table, key)
+		if strings.HasPrefix(f.Path, "sinks.") {
+			into, key = sinks, strings.TrimPrefix(f.Path, "sinks.")
+		}
 		_, twice := into[key]
 		switch {
 		case !ok:
 			err = usagef("%q is not KEY=VALUE", a)
 		case twice:
 			err = usagef("%s: is given twice", key)
-		case !slices.Contains(streams.Changeable, key):
-			err = unchangeable(table, key)
+		case key == "remove" && of[name[:max(0, len(name)-len(".remove"))]] != nil:
+			into[key], err = text == "true", nil
+			if text != "true" {
+				err = usagef("%s: %q is not true", name, text)
+			}
+		case !known:
+			err = unknownKey(table, key)
+		case text == "" && !f.IsBool():
+			into[key], err = "", nil
+		case text == "0" && !f.IsBool():
+			into[key], err = 0, nil
 		default:
 			err = f.ForChange().Set(text)
 			into[key] = f.Value()
 		}
 		errs = append(errs, err)
 	}
-	if err := setting.Join(errs...); err != nil {
-		return change, err
-	}
-	if models != nil {
+	if len(models) > 0 {
 		given["models"] = models
 	}
-	object, err := json.Marshal(given)
-	if err != nil {
-		return change, err
+	if len(sinks) > 0 {
+		given["sinks"] = sinks
 	}
-	return change, json.Unmarshal(object, &change)
+	return client.StreamChange{Settings: given}, setting.Join(errs...)
 }
 
-// unchangeable returns the error of a key that changeOf does not accept: a setting that
-// cannot be changed, or not a setting.
-func unchangeable(table *setting.Table, key string) error {
-	isKey := func(f setting.Field) bool { return f.Path == key || f.Path == "sinks."+key }
-	if slices.ContainsFunc(table.Fields(), isKey) {
-		return usagef("%s: cannot be changed while the stream runs: remove the stream and add it again with the new value, or change the configuration and restart the server if the stream is in it (what can be changed: %s)", key, settable())
+// changeable returns the setting that a key names, of those that a request may change.
+func changeable(table *setting.Table, key string) (setting.Field, bool) {
+	for _, path := range []string{key, "sinks." + key} {
+		if f, ok := table.Find(path); ok && f.Request != "" && path != "name" {
+			return f, true
+		}
 	}
-	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, streams.Changeable), settable())
+	return setting.Field{}, false
+}
+
+// unknownKey returns the error of a key that changeOf does not accept.
+func unknownKey(table *setting.Table, key string) error {
+	var keys []string
+	for _, f := range table.Fields() {
+		if f.Path == key || f.Path == "sinks."+key {
+			return usagef("%s: cannot be changed by a request: change the configuration, and send the server SIGHUP", key)
+		}
+		if _, ok := changeable(table, f.Path); ok {
+			keys = append(keys, strings.TrimPrefix(f.Path, "sinks."))
+		}
+	}
+	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, keys), strings.Join(keys, ", "))
 }

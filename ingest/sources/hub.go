@@ -173,7 +173,7 @@ var errPanic = errors.New("a panic ended the source")
 // runAlone reads a source of its own, which continues the counts of a shared one.
 func (s *Subscription) runAlone(ctx context.Context) error {
 	var source *Source
-	o := s.hub.options(&s.in, func() float64 { return s.in.FPS }, func() []video.Need { return source.Needs() }, s.o.Paced)
+	o := s.hub.options(&s.in, func() float64 { return s.in.FPS }, func() []video.Need { return source.Needs() }, s.o.Paced != nil && s.o.Paced())
 	o.Frame, o.Unreadable, o.Lost, o.Opened, o.Failed, o.Paced = s.o.Frame, s.o.Unreadable, s.o.Lost, s.o.Opened, s.o.Failed, s.o.Paced
 	source = New(o)
 	s.mu.Lock()

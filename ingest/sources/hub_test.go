@@ -256,7 +256,7 @@ func TestThreads(t *testing.T) {
 	if processors > 1 && env.OneThread() {
 		t.Error("one thread, after a source was closed")
 	}
-	if _, env = open(sources.Options{Paced: true}); !env.OneThread() {
+	if _, env = open(sources.Options{Paced: func() bool { return true }}); !env.OneThread() {
 		t.Error("a paced file is decoded by several threads")
 	}
 }

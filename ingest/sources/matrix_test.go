@@ -154,7 +154,7 @@ func TestPacedOverAJump(t *testing.T) {
 		t.Skip("waits for FFmpeg and its time-outs")
 	}
 	path := ffmpeg(t, "jump.mkv", append(moving("2"), "-vf", "setpts=PTS+if(gte(N\\,10)\\,3600/TB\\,0)", "-fps_mode", "passthrough", "-c:v", "mjpeg")...)
-	r := run(t, video.Options{URL: path}, sources.Options{Paced: true})
+	r := run(t, video.Options{URL: path}, sources.Options{Paced: func() bool { return true }})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestPacedFrames(t *testing.T) {
 					Open: func(context.Context) (Reader, error) {
 						return &clip{info: c.info, times: c.times, err: final{io.ErrUnexpectedEOF}}, nil
 					},
-					Frame: func(f stream.Frame) { got = append(got, time.Since(begin)) }, Paced: c.paced,
+					Frame: func(f stream.Frame) { got = append(got, time.Since(begin)) }, Paced: func() bool { return c.paced },
 				})
 				if err := s.Run(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) || !slices.Equal(got, c.want) {
 					t.Errorf("at %v, want %v; %v", got, c.want, err)

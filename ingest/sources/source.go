@@ -45,9 +45,9 @@ type Options struct {
 	// Enter waits until the source may be opened; leave is called when its first frame
 	// was read, or the attempt has failed. nil = at once.
 	Enter func(context.Context) (leave func(), err error)
-	// Paced reads a source with an end at the speed at which it plays. A jump of its
-	// times causes no wait.
-	Paced bool
+	// Paced is called for each frame: while it returns true, a source with an end is read at
+	// the speed at which it plays. A jump of its times causes no wait. nil is never.
+	Paced func() bool
 
 	MinWait time.Duration // before the second opening; default 0.5 s
 	MaxWait time.Duration // default 30 s
@@ -366,7 +366,7 @@ func (r *ownContext) Close() error {
 // read reads a Reader to its end or failure, or until its successor is ready.
 func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *ownContext, err error) {
 	info := r.Info()
-	paced := info.Timed || s.opts.Paced && info.Ends
+	paced := info.Timed
 	pause := maxPause
 	if info.FPS != 0 {
 		pause = max(pause, time.Duration(2/info.FPS*float64(time.Second)))
@@ -402,6 +402,9 @@ func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *o
 			default:
 				return nil, err
 			}
+		}
+		if play := info.Timed || info.Ends && s.opts.Paced != nil && s.opts.Paced(); play != paced {
+			paced, begun = play, time.Time{}
 		}
 		if begun.IsZero() {
 			begun, first, last = time.Now(), f.CaptureUS, f.CaptureUS

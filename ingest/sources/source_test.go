@@ -59,7 +59,7 @@ func TestFileLoops(t *testing.T) {
 func TestPaced(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("1")...)
 	begun := time.Now()
-	r := run(t, video.Options{URL: path}, sources.Options{Paced: true})
+	r := run(t, video.Options{URL: path}, sources.Options{Paced: func() bool { return true }})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,8 @@ type Adapter struct {
 	begun    atomic.Bool // every model of the configuration has been ready once
 	serving  chan struct{}
 
+	configuring sync.Mutex // held while the streams of the configuration change
+
 	mu      sync.Mutex
 	backend ingest.Backend  // nil until Serve
 	ctx     context.Context // of Serve
@@ -94,7 +96,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.mu.Lock()
 	a.ctx, a.backend = ctx, backend
 	a.mu.Unlock()
-	for _, c := range a.opts.Streams {
+	for _, c := range a.configured() {
 		if err := a.add(c, "config", nil); err != nil {
 			a.opts.Log.Error("a stream of the configuration does not start", "stream", c.Name, "error", err)
 		}
@@ -139,7 +141,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	a.runners[c.Name] = f
 	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(), "origin", origin)
 	a.tasks.Go("stream", func() {
-		defer a.remove(f)
+		defer a.removed(f)
 		f.run()
 	}, nil)
 	return nil
@@ -150,13 +152,20 @@ func (a *Adapter) publicOnly(origin string) bool {
 	return origin == "request" && !a.opts.AllowPrivate
 }
 
-// remove removes a stream whose goroutines have ended.
+// remove ends a stream, and returns when that is done.
 func (a *Adapter) remove(f *runner) {
+	f.cancel()
+	<-f.done
+	a.opts.Log.Info("a stream was removed", "stream", f.name)
+}
+
+// removed removes a stream whose goroutines have ended.
+func (a *Adapter) removed(f *runner) {
 	f.results.close()
 	f.closePreviews()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.runners, f.config.Name)
+	delete(a.runners, f.name)
 	close(f.done)
 }
 
@@ -199,6 +208,13 @@ func (a *Adapter) find(name string) (*runner, error) {
 	}
 }
 
+// ready reports whether Serve has begun.
+func (a *Adapter) ready() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.backend != nil
+}
+
 func (a *Adapter) list() []*runner {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -206,6 +222,6 @@ func (a *Adapter) list() []*runner {
 	for _, f := range a.runners {
 		out = append(out, f)
 	}
-	slices.SortFunc(out, func(x, y *runner) int { return strings.Compare(x.config.Name, y.config.Name) })
+	slices.SortFunc(out, func(x, y *runner) int { return strings.Compare(x.name, y.name) })
 	return out
 }

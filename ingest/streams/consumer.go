@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"millrace/ingest"
@@ -15,11 +16,18 @@ import (
 // stream.Stream that gets the frames of the source; when the model is unloaded, it waits
 // until it is loaded again. It does not concern the other models.
 type consumer struct {
-	f     *runner
-	index int
+	f  *runner
+	id uint64 // of no other consumer of the runner
 	ModelConfig
+	preview *preview // of its results only
+	every   bool     // Policy.Mode
 
-	// These are guarded by runner.mu.
+	ctx     context.Context // ends it
+	cancel  context.CancelFunc
+	retire  chan struct{} // closed when it is removed: it ends once its frames are answered
+	follows []*consumer   // are retired as soon as this one is settled; guarded by runner.mu
+
+	// These are guarded by runner.mu, as is Policy, whose mode does not change.
 	feed  *feed // nil while the model is not open
 	state sources.State
 	since time.Time
@@ -44,10 +52,12 @@ type counts struct {
 
 // run keeps the model open until ctx ends.
 func (c *consumer) run(ctx context.Context) {
+	defer c.cancel()
+	defer c.left()
 	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
 	for {
 		opened, err := c.once(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || c.retired() {
 			c.set(sources.Ended, nil, time.Time{})
 			return
 		}
@@ -61,16 +71,68 @@ func (c *consumer) run(ctx context.Context) {
 		t := time.NewTimer(d)
 		select {
 		case <-t.C:
+		case <-c.retire:
+			t.Stop()
+			c.set(sources.Ended, nil, time.Time{})
+			return
 		case <-ctx.Done():
 			t.Stop()
 		}
 	}
 }
 
+// end removes the model from the stream: it ends once its frames are answered. runner.mu
+// is held.
+func (c *consumer) end() {
+	if !c.retired() {
+		close(c.retire)
+	}
+}
+
+// retired reports whether the model was removed from the stream.
+func (c *consumer) retired() bool {
+	select {
+	case <-c.retire:
+		return true
+	default:
+		return false
+	}
+}
+
+// left adds the counts of a model that was removed to those of the stream.
+func (c *consumer) left() {
+	if !c.retired() {
+		return
+	}
+	c.f.countMu.Lock()
+	defer c.f.countMu.Unlock()
+	if !slices.ContainsFunc(c.f.consumers, func(o *consumer) bool { return o.preview == c.preview }) {
+		c.preview.close()
+	}
+	c.f.preview.setSeveral(len(c.f.consumers) > 1, c.id)
+	c.f.leaving = slices.DeleteFunc(slices.Clone(c.f.leaving), func(o *consumer) bool { return o == c })
+	c.f.gone.add(&c.counts)
+}
+
+// add adds the counts of endings.
+func (n *counts) add(o *counts) {
+	n.answered += o.answered
+	n.errors += o.errors
+	for why, d := range o.drops {
+		if n.drops == nil {
+			n.drops = map[stream.Reason]uint64{}
+		}
+		n.drops[why] += d
+	}
+	if o.last.After(n.last) {
+		n.last = o.last
+	}
+}
+
 // logName is the name under which problems of the model are logged: "" if the stream has
 // no other.
 func (c *consumer) logName() string {
-	if len(c.f.consumers) == 1 {
+	if len(c.f.list()) == 1 {
 		return ""
 	}
 	return c.Model
@@ -82,10 +144,22 @@ func (c *consumer) set(s sources.State, err error, retry time.Time) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	c.state, c.since, c.retry = s, time.Now(), retry
-	c.tried = c.tried || tried
+	if tried {
+		c.settle()
+	}
 	if err != nil {
 		c.err = err
 	}
+}
+
+// settle says that the model was opened, or could not be: those that it follows are
+// retired. f.mu is held.
+func (c *consumer) settle() {
+	c.tried = true
+	for _, o := range c.follows {
+		o.end()
+	}
+	c.follows = nil
 }
 
 // loading reports whether the model is being loaded.
@@ -105,35 +179,42 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if model.Image == nil && !model.Any {
-		return false, stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", c.Model)
+	if err := takesPictures(c.Model, model); err != nil {
+		return false, err
 	}
 	f.mu.Lock()
-	policy := f.now.models()[c.index].Policy
+	policy := c.Policy
 	f.mu.Unlock()
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o := &feed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
-	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true, Protocol: f.a.Name(), Name: f.config.Name}, o)
+	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true, Protocol: f.a.Name(), Name: f.name}, o)
 	if err != nil {
 		return false, err
 	}
 	o.stream, o.every = st, st.Policy().Mode == stream.Every
 	f.mu.Lock()
-	c.feed, c.state, c.since, c.err, c.retry, c.tried = o, sources.Running, time.Now(), nil, time.Time{}, true
-	if next := f.now.models()[c.index].Policy; next != policy { // changed since it was read above
-		err = st.Update(next)
+	c.feed, c.state, c.since, c.err, c.retry = o, sources.Running, time.Now(), nil, time.Time{}
+	if c.Policy != policy { // changed since it was read above
+		err = st.Replace(c.Policy)
 	}
 	if f.now.Paused {
 		st.Pause()
 	}
 	f.mu.Unlock()
 	if err == nil {
-		if len(f.consumers) > 1 {
+		if len(f.list()) > 1 {
 			f.recovered(c.Model)
 		}
 		f.feedsChanged(c, o)
-		<-own.Done()
+		select {
+		case <-own.Done():
+		case <-c.retire:
+			f.feedsChanged(c, nil)
+			if !f.settings().Paused { // else its waiting frames are not answered
+				o.settle()
+			}
+		}
 	}
 	st.Close(stream.SourceEnded)
 	<-st.Finished()

@@ -1,13 +1,11 @@
 package streams
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
@@ -22,7 +20,6 @@ type Draft struct {
 	sources []sources.Settings // of each kind
 	sinks   []sinks.Settings   // of each kind
 	table   *setting.Table
-	renew   string // how settings change that cannot while the stream runs
 }
 
 // NewDraft returns a stream without any setting.
@@ -177,49 +174,72 @@ func first(err error) error {
 	return nil
 }
 
-// Changeable are the settings that can change while a stream runs.
-var Changeable = []string{"paused", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
+// OfModels are the settings of a model's policy, which a change may give for one of several models.
+var OfModels = []string{"policy", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
 
-// changed returns c with all changes of a request, or an error. origin is that of the stream.
-func (c Config) changed(object map[string]any, origin string) (Config, error) {
+// changed returns c with all changes of a request, or an error. model makes the named
+// model the only one; models changes, adds and removes single ones.
+func (c Config) changed(object map[string]any) (Config, error) {
 	d := draftOf(c)
-	d.renew = "remove the stream and add it again"
-	if origin == "config" {
-		d.renew = "change the configuration and restart the server"
-	}
 	own := maps.Clone(object)
 	models, given := own[modelsList(d).Path]
 	delete(own, modelsList(d).Path)
-	err := first(d.table.SetObject(own, d.setChange(Changeable, c.Policy.Mode)))
+	if name, ok := own["model"]; ok && name != nil {
+		d.config.Models = nil
+		if own["version"] == nil {
+			d.config.Version = ""
+		}
+	}
+	d.clearSinks(own["sinks"])
+	err := first(d.table.SetObject(own, setChange))
 	if err == nil && given && models != nil {
 		err = d.changeModels(models)
 	}
 	if err != nil {
 		return c, err
 	}
-	return d.Config()
+	next, err := d.Config()
+	if err == nil {
+		err = first(next.Validate())
+	}
+	return next, err
+}
+
+// clearSinks clears all settings of sinks that a request turns off.
+func (d *Draft) clearSinks(request any) {
+	given, _ := request.(map[string]any)
+	for i, k := range sinks.Kinds() {
+		if v, ok := given[k.Name]; ok && v != nil && isNone(v) {
+			reflect.ValueOf(d.sinks[i]).Elem().SetZero()
+		}
+	}
 }
 
 // modelsList is the list of models.
 func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
 
-// setChange returns how a request sets the settings of a running stream: those that can
-// change. mode is the present one.
-func (d *Draft) setChange(changeable []string, mode stream.Mode) func(setting.Field, any) error {
-	return func(f setting.Field, v any) error {
-		switch {
-		case slices.Contains(changeable, f.Path):
-			return setByRequest(f.ForChange(), v)
-		case f.Path != "policy":
-			last := len(changeable) - 1
-			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, %s", strings.Join(changeable[:last], ", "), changeable[last], d.renew)
-		}
-		if err := setByRequest(f, v); err != nil {
-			return err
-		}
-		if now := string(cmp.Or(mode, stream.Latest)); f.String() != now {
-			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change while the stream runs: %s", now, d.renew)
-		}
-		return nil
+// setChange sets a setting of a stream that exists. 0 and "" stand for its default.
+func setChange(f setting.Field, v any) error {
+	switch {
+	case f.Path == "name":
+		return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change: remove the stream, and add it under the other name")
+	case f.Request == "" || !isNone(v) || f.IsBool():
+		return setByRequest(f.ForChange(), v)
 	}
+	f.Clear()
+	return nil
+}
+
+// isNone reports whether a value of a request stands for the default: 0 or "".
+func isNone(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return v == ""
+	case float64:
+		return v == 0
+	case json.Number:
+		n, err := v.Float64()
+		return err == nil && n == 0
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,41 +103,51 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// A running stream changes in what can change, and its policy can only be named.
+// A request changes everything of a stream but its name. 0 and "" stand for defaults.
 func TestChangesOfAStream(t *testing.T) {
-	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x"}
-	every := c
-	every.Policy.Mode = stream.Every
-	both := Config{Name: "a", Source: c.Source, Policy: every.Policy, Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Latest}}}}
-	change := func(model, mode string) any {
-		return []any{map[string]any{"model": model, "policy": mode, "max_fps": 2.0}}
-	}
-	for origin, advice := range map[string]string{"request": "remove the stream and add it again", "config": "change the configuration and restart the server"} {
-		for _, object := range []map[string]any{{"fps": 5.0}, {"policy": "every"}, {"models": change("m", "every")}} {
-			if _, err := c.changed(object, origin); err == nil || !strings.HasSuffix(err.Error(), advice) {
-				t.Errorf("%v of a stream of a %s: %v", object, origin, err)
-			}
+	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", FPS: 5, Policy: stream.Policy{Window: 3, MaxFPS: 2}, Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://a/"}}}
+	both := Config{Name: "a", Source: c.Source, Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Every}}}}
+	entry := func(pairs ...any) any {
+		object := map[string]any{}
+		for i := 0; i < len(pairs); i += 2 {
+			object[pairs[i].(string)] = pairs[i+1]
 		}
-	}
-	for key, want := range map[string]string{"window": "0 is not allowed: want 1 to 1024", "max_age_ms": "0 is not allowed: want more than 0, at most 3600000"} {
-		if _, err := c.changed(map[string]any{key: 0.0}, "request"); err == nil || err.Error() != key+": "+want {
-			t.Errorf("%s to 0: %v", key, err)
-		}
+		return []any{object}
 	}
 	for _, x := range []struct {
 		c    Config
 		key  string
 		to   any
-		code stream.Code
+		want string // of the configuration, or the beginning of the error
 	}{
-		{c, "paused", true, ""}, {c, "window", 3.0, ""}, {c, "window", -3.0, stream.InvalidArgument}, {c, "model", "n", stream.InvalidArgument},
-		{c, "policy", "latest", ""}, {c, "policy", "every", stream.Conflict}, {c, "policy", "sometimes", stream.InvalidArgument}, {c, "policy", 7.0, stream.InvalidArgument},
-		{every, "policy", "every", ""}, {every, "policy", "latest", stream.Conflict},
-		{both, "models", change("m", "every"), ""}, {both, "models", change("m", "latest"), stream.Conflict},
-		{both, "models", change("n", "latest"), ""}, {both, "models", change("n", "every"), stream.Conflict},
+		{c, "paused", true, `"paused":true`}, {c, "window", 0.0, ""}, {c, "window", -3.0, "window: "}, {c, "max_fps", json.Number("0"), ""}, {c, "fps", 0.0, ""},
+		{c, "model", "n", `"model":"n"`}, {both, "model", "n", `"model":"n"`}, {c, "model", "", "model: is missing"}, {c, "name", "b", "name: cannot change"},
+		{c, "policy", "every", `"policy":"every"`}, {c, "policy", "sometimes", "policy: "}, {c, "policy", 7.0, "policy: "},
+		{c, "source", "http://b/", `"source":"http://b/"`}, {c, "source", "", "source: is missing"}, {c, "loop", true, `"loop":true`},
+		{c, "sinks", map[string]any{"webhook": ""}, ""}, {c, "sinks", map[string]any{"webhook": "ftp://x"}, "sinks.webhook: "},
+		{c, "models", entry("model", "n", "max_fps", 4.0), `"models":[{"model":"m"},{"max_fps":4,"model":"n"}]`},
+		{both, "models", entry("model", "m", "policy", "every"), `[{"model":"m","policy":"every"},{"model":"n","policy":"every"}]`},
+		{both, "models", entry("model", "m", "remove", true), `"models":[{"model":"n","policy":"every"}]`},
+		{both, "models", entry("model", "x", "remove", true), "models[0].model: the stream has no model"},
+		{c, "models", entry("model", "m", "remove", true), "models: leaves no model"},
+		{both, "models", entry("model", "m", "remove", "yes"), "models[0].remove: "},
+		{both, "models", entry("model", "m", "fps", 3.0), "models[0].fps: "},
 	} {
-		if _, err := x.c.changed(map[string]any{x.key: x.to}, "request"); stream.CodeOf(err) != x.code {
-			t.Errorf("%s to %v: %v, want %q", x.key, x.to, err, x.code)
+		next, err := x.c.changed(map[string]any{x.key: x.to})
+		text, _ := next.MarshalJSON()
+		got := string(text)
+		if err != nil {
+			got = err.Error()
+		}
+		if x.want == "" { // it is not set any more
+			if err != nil || strings.Contains(got, `"`+x.key+`"`) {
+				t.Errorf("%s to %v: %s", x.key, x.to, got)
+			}
+		} else if !strings.Contains(got, x.want) {
+			t.Errorf("%s to %v: %s, want %s", x.key, x.to, got, x.want)
+		}
+		if before, _ := c.MarshalJSON(); !strings.Contains(string(before), `"window":3`) {
+			t.Fatalf("a change of %s has changed the stream before: %s", x.key, before)
 		}
 	}
 }

@@ -34,3 +34,21 @@ func (a *Adapter) Add(t interface{ Fatal(...any) }, c Config) {
 		t.Fatal(err)
 	}
 }
+
+// Change changes a stream to other settings of the configuration.
+func (a *Adapter) Change(t interface{ Fatal(...any) }, c Config) {
+	f, err := a.find(c.Name)
+	if err == nil {
+		err = a.reconfigure(f, c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// AddRequested adds a stream as a request does whose address was public when it was looked up.
+func (a *Adapter) AddRequested(t interface{ Fatal(...any) }, c Config) {
+	if err := a.add(c, "request", nil); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -42,9 +42,9 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 }
 
 // frame submits a frame, unless it is late: only Every wants those. In Every a source
-// with an end waits for room in the window; a live one loses frames that do not fit. A panic
+// with an end (finite) waits for room in the window; a live one loses frames that do not fit. A panic
 // releases the lease, too.
-func (o *feed) frame(fr stream.Frame) {
+func (o *feed) frame(fr stream.Frame, finite bool) {
 	submitted := false
 	defer func() {
 		if !submitted {
@@ -59,7 +59,7 @@ func (o *feed) frame(fr stream.Frame) {
 	if o.fresh {
 		o.fresh, fr.Discontinuity = false, true
 	}
-	if o.every && o.f.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
+	if o.every && finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
@@ -99,9 +99,7 @@ func (o *feed) Push(r *stream.Result) {
 		o.done()
 		return
 	}
-	select {
-	case o.f.queue <- ending{r, o}:
-	default:
+	if !o.f.queue.push(ending{r, o}) {
 		o.f.resultsLost.Add(1)
 		partial := r.Partial
 		r.Release()

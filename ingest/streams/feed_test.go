@@ -29,7 +29,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
 		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: &window.Window{Length: 2, Hop: 1, Memory: mem},
 	}
-	f := &runner{queue: make(chan ending, 16)}
+	f := &runner{queue: newEndings(16)}
 	c := &consumer{f: f}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -44,7 +44,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := o.stream.WaitingFrames()
-		o.frame(stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+		o.frame(stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l}, false)
 		seq++
 		return o.stream.WaitingFrames() > before
 	}
@@ -91,7 +91,7 @@ func TestUnreadableWaits(t *testing.T) {
 				Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1, 3}}},
 				Image: &stream.ImageSpec{Width: 1, Height: 1},
 			}
-			f := &runner{queue: make(chan ending, 16)}
+			f := &runner{queue: newEndings(16)}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: mode == stream.Every}
 			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: mode, Window: 4}})
@@ -100,7 +100,7 @@ func TestUnreadableWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.model = m
-			o.frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+			o.frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l}, false)
 			over := false
 			go func() {
 				o.unreadable(stream.Frame{Seq: 1}, errors.New("no picture"))
@@ -139,7 +139,7 @@ func TestPanicLeavesNoLease(t *testing.T) {
 	}
 	for _, submitted := range []bool{false, true} {
 		mem := buf.NewPool(0)
-		f := &runner{queue: make(chan ending, 16)}
+		f := &runner{queue: newEndings(16)}
 		ctx, cancel := context.WithCancel(t.Context())
 		o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), model: m}
 		f.feeds.Store(&[]*feed{o})
@@ -157,10 +157,10 @@ func TestPanicLeavesNoLease(t *testing.T) {
 				}
 				l.Release()
 			}()
-			f.frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+			current(f).frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
 		}()
 		if submitted {
-			r := (<-f.queue).r
+			r := f.queue.next().r
 			if r.Outcome != stream.Failed || stream.CodeOf(r.Err) != stream.Internal {
 				t.Errorf("the frame ended as %v: %v", r.Outcome, r.Err)
 			}

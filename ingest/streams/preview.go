@@ -24,22 +24,22 @@ const (
 // drawing delays nothing else.
 type preview struct {
 	fanout
-	start   func(render func()) bool // starts a goroutine
-	limits  codec.Limits             // of coded pictures
-	memory  codec.Memory             // counts what decoding them takes
-	several bool                     // it draws the results of several models
+	start  func(render func()) bool // starts a goroutine
+	limits codec.Limits             // of coded pictures
+	memory codec.Memory             // counts what decoding them takes
 	// changed is called, without a lock, when the first watcher has come or the last one
 	// has left: active tells which.
 	changed func()
 
 	state     sync.Mutex
+	several   bool // it draws the results of several models
 	rendering bool
-	frames    []stream.Frame         // each holds its lease
-	frame     stream.Frame           // the next to be drawn, with its result
-	result    *stream.Result         // nil = none
-	index     int                    // of its model
-	newest    map[int]*stream.Result // of each of several models
-	wake      chan struct{}          // of the renderer
+	frames    []stream.Frame            // each holds its lease
+	frame     stream.Frame              // the next to be drawn, with its result
+	result    *stream.Result            // nil = none
+	index     uint64                    // of its model
+	newest    map[uint64]*stream.Result // of each of several models
+	wake      chan struct{}             // of the renderer
 }
 
 // watchPictures adds a watcher.
@@ -119,7 +119,7 @@ func (m *preview) dropOldest() {
 
 // show takes over a result of a model: it is drawn if its frame is kept, with the newest
 // results of the other models, and released otherwise.
-func (m *preview) show(r *stream.Result, model int) {
+func (m *preview) show(r *stream.Result, model uint64) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	if m.several && m.rendering && !r.Partial && r.Outcome == stream.Answered {
@@ -143,7 +143,7 @@ func (m *preview) show(r *stream.Result, model int) {
 }
 
 // keep keeps the newest result of a model, nil for none.
-func (m *preview) keep(model int, r *stream.Result) {
+func (m *preview) keep(model uint64, r *stream.Result) {
 	if old := m.newest[model]; old != nil {
 		old.Release()
 	}
@@ -152,7 +152,7 @@ func (m *preview) keep(model int, r *stream.Result) {
 		return
 	}
 	if m.newest == nil {
-		m.newest = map[int]*stream.Result{}
+		m.newest = map[uint64]*stream.Result{}
 	}
 	m.newest[model] = r
 }
@@ -176,6 +176,22 @@ func (m *preview) others() (out []*stream.Result) {
 // not every kind of model says the size.
 func sameSize(a, b *stream.Result) bool {
 	return a.Width == b.Width && a.Height == b.Height || a.Width == 0 || b.Width == 0
+}
+
+// setSeveral says whether the results of several models are drawn. removed are models
+// whose results are not drawn any more.
+func (m *preview) setSeveral(several bool, removed ...uint64) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	m.several = several
+	for _, model := range removed {
+		m.keep(model, nil)
+	}
+	if !several {
+		for model := range m.newest {
+			m.keep(model, nil)
+		}
+	}
 }
 
 // drop releases what was to be drawn next.

@@ -118,7 +118,7 @@ func TestOtherResultsOfAnotherSize(t *testing.T) {
 		}
 		m.add(stream.Frame{Seq: seq, Lease: l})
 		l.Release()
-		m.show(&stream.Result{Outcome: stream.Answered, Seq: seq, Width: width, Height: height}, model)
+		m.show(&stream.Result{Outcome: stream.Answered, Seq: seq, Width: width, Height: height}, uint64(model))
 	}
 	check := func(step string, want int) {
 		t.Helper()

@@ -2,8 +2,6 @@ package streams
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,8 +19,9 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Post("/v2/streams", a.create)
 	app.Get("/v2/streams", a.index)
 	app.Get("/v2/streams/:name", a.show)
-	app.Patch("/v2/streams/:name", a.change)
+	app.Patch("/v2/streams/:name", a.patch)
 	app.Delete("/v2/streams/:name", a.delete)
+	app.Post("/v2/streams/:name/reset", a.resetStream)
 	app.Get("/v2/streams/:name/results", a.watchResults)
 	app.Get("/v2/streams/:name/video", a.watchVideo)
 }
@@ -33,8 +32,11 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 		return err
 	}
 	cfg, err := parse(object)
-	if err == nil {
-		err = cfg.settings().Validate(cfg.Source, a.publicOnly("request"))
+	if err == nil && a.ready() {
+		err = a.mayRead(cfg)
+	}
+	if err == nil && a.ready() {
+		err = a.maySend(nil, cfg)
 	}
 	if err != nil {
 		return err
@@ -76,9 +78,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 		return err
 	}
 	err = a.opts.Store.remove(f.kept)
-	f.cancel()
-	<-f.done
-	a.opts.Log.Info("a stream was removed", "stream", f.config.Name)
+	a.remove(f)
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
 	}
@@ -110,18 +110,18 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	i, err := f.watchedModel(c.Query("model"))
+	one, err := f.watchedModel(c.Query("model"))
 	if err != nil {
 		return err
 	}
 	p := &f.preview
-	if i >= 0 && f.chosen != nil {
-		p = &f.chosen[i]
+	if one != nil {
+		p = one.preview
 	}
 	return a.watched(c, pictures, f, p.watchPictures, p.leave)
 }
 
-func (a *Adapter) change(c *fiber.Ctx) error {
+func (a *Adapter) patch(c *fiber.Ctx) error {
 	f, err := a.find(c.Params("name"))
 	if err != nil {
 		return err
@@ -130,61 +130,18 @@ func (a *Adapter) change(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := f.change(object); err != nil {
+	if f, err = a.change(f, object); err != nil {
 		return err
 	}
 	return c.JSON(f.report())
 }
 
-// change changes a stream while it runs, and what is stored of it. Changes are stored in the order in which they are applied.
-func (f *runner) change(object map[string]any) error {
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	next, err := f.apply(object)
+func (a *Adapter) resetStream(c *fiber.Ctx) error {
+	f, err := a.reset(strings.Clone(c.Params("name")))
 	if err != nil {
 		return err
 	}
-	f.a.opts.Log.Info("a stream was changed", "stream", f.config.Name, "change", changeText(object))
-	if err := f.a.opts.Store.change(f.kept, next); err != nil {
-		return stream.Errorf(stream.CodeOf(err), "", "the stream was changed, but the change could not be stored for the next start of the server: %w", err)
-	}
-	return nil
-}
-
-// changeText returns the keys and values of a change, sorted.
-func changeText(object map[string]any) string {
-	parts := make([]string, 0, len(object))
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		parts = append(parts, fmt.Sprintf("%s=%v", key, object[key]))
-	}
-	return strings.Join(parts, " ")
-}
-
-// apply applies a change to a stream that may be running: all that the object says, or nothing.
-func (f *runner) apply(object map[string]any) (Config, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	next, err := f.now.changed(object, f.origin)
-	if err != nil {
-		return next, err
-	}
-	policies := next.models()
-	for i, c := range f.consumers {
-		if c.feed == nil {
-			continue
-		}
-		if err := c.feed.stream.Update(policies[i].Policy); err != nil {
-			return next, err // of the first: the policies are valid, and modes do not change
-		}
-		switch {
-		case next.Paused && !f.now.Paused:
-			c.feed.stream.Pause()
-		case f.now.Paused && !next.Paused:
-			c.feed.stream.Resume()
-		}
-	}
-	f.now = next
-	return next, nil
+	return c.JSON(f.report())
 }
 
 // report is a stream in the replies of GET.
@@ -205,6 +162,7 @@ type report struct {
 	Width     int                      `json:"width,omitempty"`
 	Height    int                      `json:"height,omitempty"`
 	FPS       float64                  `json:"fps,omitempty"`      // declared by the source
+	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
 	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
 	Restarts  uint64                   `json:"restarts"`
 	Frames    uint64                   `json:"frames"`
@@ -257,46 +215,54 @@ type reportLost struct {
 
 func (f *runner) report() report {
 	st, t := f.state(), f.stats()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := &f.now
 	r := report{
-		Name: f.config.Name, Source: video.Redact(f.config.Source), Transport: f.config.transport(), Model: f.config.Model, Version: f.config.Version,
-		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS, Settings: f.config.sourceSettings(),
-		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
+		Name: f.name, Source: video.Redact(now.Source), Transport: now.transport(), Model: now.Model, Version: now.Version,
+		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS, Settings: now.sourceSettings(),
+		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
-		Sinks: t.Sinks,
+		Sinks: t.Sinks, Paused: now.Paused,
 	}
 	if h, ok := t.Sinks["webhook"]; ok {
 		r.Webhook = &h
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r.Paused = f.now.Paused
-	policies := f.now.models()
-	for i, c := range f.consumers {
-		p := policies[i].Policy
-		if c.feed != nil {
-			p = c.feed.stream.Policy()
-		}
-		m := &t.Models[i]
-		if m.Drops == nil {
-			m.Drops = map[stream.Reason]uint64{}
-		}
-		problem := c.err
-		if problem == nil {
-			problem = m.Failure
+	for _, c := range f.consumers {
+		var m ModelStats
+		if i := slices.IndexFunc(t.Models, func(m ModelStats) bool { return m.consumer == c.id }); i >= 0 {
+			m = t.Models[i] // else it was added since
 		}
 		if m.Failure != nil && st.State == sources.Running {
 			r.Error = errorReport(m.Failure)
 		}
-		r.Models = append(r.Models, reportModel{
-			Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(problem),
-			Policy:  reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()},
-			Results: m.Answered, Errors: m.Failed, Drops: m.Drops, Last: utc(m.Last),
-		})
+		r.Models = append(r.Models, c.report(&m))
 	}
-	if len(f.config.Models) == 0 {
+	if len(now.Models) == 0 {
 		r.Policy = &r.Models[0].Policy
 	}
 	return r
+}
+
+// report returns a model for a reply. runner.mu is held.
+func (c *consumer) report(m *ModelStats) reportModel {
+	p := c.Policy
+	if c.feed != nil {
+		p = c.feed.stream.Policy()
+	}
+	problem := c.err
+	if problem == nil {
+		problem = m.Failure
+	}
+	drops := m.Drops
+	if drops == nil {
+		drops = map[stream.Reason]uint64{}
+	}
+	return reportModel{
+		Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(problem),
+		Policy:  reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()},
+		Results: m.Answered, Errors: m.Failed, Drops: drops, Last: utc(m.Last),
+	}
 }
 
 // utc returns a time for a reply, nil for the zero time.

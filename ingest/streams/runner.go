@@ -14,52 +14,59 @@ import (
 	"millrace/stream"
 )
 
-// queueLen is the most results that wait to be written: more than a window of each model,
-// so that a video in Every, which waits instead, never loses one.
-func queueLen(models int) int { return models*stream.MaxWindow + 256 }
-
 // runner runs one server stream: a source and the models that get its frames. While none
 // of the models is loaded, the source is closed.
 type runner struct {
 	a       *Adapter
 	id      uint64 // of no other runner of a
-	config  Config
+	name    string
 	origin  string  // "config" or "request"
 	kept    *Config // its entry in the store, or nil
 	ctx     context.Context
 	cancel  context.CancelFunc
-	queue   chan ending
+	queue   *endings
 	done    chan struct{} // closed when all its goroutines have ended
 	results fanout        // lines
 	preview preview       // of all models
-	chosen  []preview     // of each of several models
-	sinks   []openSink
+
+	models   *routines.Group // goroutines of the models and the readings
+	delivery *routines.Group // goroutines of the sinks
 
 	resultsLost atomic.Uint64
 
-	consumers []*consumer             // one for each model
-	feeds     atomic.Pointer[[]*feed] // of the models that are open
-	joined    chan struct{}           // one slot: a model was opened, or could not be
-
-	// These are for the goroutine that reads the source.
-	finite bool   // the source has an end, and can wait
-	fresh  bool   // no frame was read since the source was opened
-	base   uint64 // seq of the source's first frame
+	feeds   atomic.Pointer[[]*feed] // of the models that are open
+	joined  chan struct{}           // one slot: a model was opened, or could not be
+	giving  sync.Mutex              // held while a frame is given to the feeds
+	current atomic.Pointer[reading] // the one whose frames are given
+	frames  atomic.Uint64           // of all readings, and the seq of the next one
+	lost    atomic.Uint64           // those of them that were lost for want of memory
+	rate    rate                    // of frames
 
 	logMu  sync.Mutex
 	logged map[string]string // the failure that was logged last, of the source ("") and of each of several models
 
 	resizing sync.Mutex // held while the source is told which sizes are needed
 	changing sync.Mutex // held while a change is applied and stored; taken before mu, which is not held while a file is written
+	writing  sync.Mutex // held while a line is written to the sinks, and while they change; taken before mu
 
-	mu     sync.Mutex
-	now    Config                // config, as requests have changed it
-	source *sources.Subscription // the present one, or the last one
-	stop   func()                // ends the reading of source; nil while it is not read
-	idle   *sources.Status       // its status while no source runs
-	past   Totals                // of earlier sources
+	mu        sync.Mutex
+	now       Config          // as requests have changed it
+	public    publicParts     // which parts of now come from a request
+	consumers []*consumer     // one for each model; replaced, with countMu held too, and not changed
+	opened    uint64          // consumers so far
+	begun     bool            // run has started the goroutines
+	over      bool            // the video has ended: no more goroutines start
+	sinks     []openSink      // replaced, and not changed
+	reading   *reading        // the present one, or the last one
+	next      *reading        // takes the place of reading at its first frame or failure; or nil
+	stop      func()          // ends reading and next; nil while no source is read
+	readCtx   context.Context // of reading and next
+	idle      *sources.Status
+	restarts  uint64 // of readings that have ended
 
-	countMu sync.Mutex // taken with a stream's lock held, as mu must not be
+	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
+	leaving []*consumer // have been removed, and wait for their last results
+	gone    counts      // of those that have left
 }
 
 // ending is a result in flight to the sinks, and the feed that it belongs to.
@@ -68,51 +75,88 @@ type ending struct {
 	o *feed
 }
 
-// openSink is a sink and its name.
+// openSink is a sink and its settings.
 type openSink struct {
-	name string
+	name     string
+	settings sinks.Settings
+	public   bool // a request made it: public addresses only
+	cancel   context.CancelFunc
+	ctx      context.Context
 	sinks.Sink
 }
 
 func newRunner(a *Adapter, c Config, origin string) *runner {
+	public := a.publicOnly(origin)
 	f := &runner{
-		a: a, config: c, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
+		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()}, logged: map[string]string{},
+		models: routines.New(a.panicked), delivery: routines.New(a.panicked), public: publicParts{source: public},
 	}
-	for i, m := range c.models() {
-		f.consumers = append(f.consumers, &consumer{f: f, index: i, ModelConfig: m, state: sources.Connecting, since: time.Now()})
-	}
-	f.queue = make(chan ending, queueLen(len(f.consumers)))
+	f.queue = newEndings(queueLen(len(c.models())))
 	f.feeds.Store(new([]*feed))
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
-	if n := len(f.consumers); n > 1 {
-		f.chosen = make([]preview, n)
-		f.preview.several = true
+	f.startPreview(&f.preview)
+	for _, m := range c.models() {
+		f.consumers = append(f.consumers, f.newConsumer(m))
 	}
-	for _, p := range f.previews() {
-		p.start, p.changed = func(render func()) bool { return a.run("renderer", render) }, f.resize
-		p.limits, p.memory = a.opts.Pictures(), a.backend.Memory()
-	}
+	f.preview.setSeveral(len(f.consumers) > 1)
 	for _, k := range c.Sinks {
-		env := sinks.Env{Stream: c.Name, PublicOnly: a.publicOnly(origin), Log: a.opts.Log}
-		f.sinks = append(f.sinks, openSink{sinks.Of(k).Name, sinks.Open(k, env)})
+		f.sinks = append(f.sinks, f.openSink(k, public))
 	}
 	return f
+}
+
+func (f *runner) newConsumer(m ModelConfig) *consumer {
+	f.opened++
+	c := &consumer{f: f, id: f.opened, ModelConfig: m, state: sources.Connecting, since: time.Now(), retire: make(chan struct{}), every: m.Policy.Mode == stream.Every, preview: new(preview)}
+	c.ctx, c.cancel = context.WithCancel(f.ctx)
+	f.startPreview(c.preview)
+	return c
+}
+
+func (f *runner) startPreview(p *preview) {
+	p.start, p.changed = func(render func()) bool { return f.a.run("renderer", render) }, f.resize
+	p.limits, p.memory = f.a.opts.Pictures(), f.a.backend.Memory()
+}
+
+// openSink opens a sink. Its goroutine is started by startSink.
+func (f *runner) openSink(k sinks.Settings, public bool) openSink {
+	s := openSink{name: sinks.Of(k).Name, settings: k, public: public}
+	s.ctx, s.cancel = context.WithCancel(f.ctx)
+	s.Sink = sinks.Open(k, sinks.Env{Stream: f.name, PublicOnly: public, Log: f.a.opts.Log})
+	return s
+}
+
+func (f *runner) startSink(s openSink) {
+	f.delivery.Go("sink "+s.name, func() { defer s.cancel(); s.Run(s.ctx) }, nil)
 }
 
 // run starts the sinks, works until the video has ended, and waits for the sinks. After
 // that the runner can still be read until it is deleted.
 func (f *runner) run() {
 	defer f.cancel()
-	delivery := routines.New(f.a.panicked)
-	delivery.Go("sinks", f.write, nil)
+	f.delivery.Go("sinks", f.write, nil)
+	f.mu.Lock()
+	f.begun = true
 	for _, s := range f.sinks {
-		delivery.Go("sink "+s.name, func() { s.Run(f.ctx) }, nil)
+		f.startSink(s)
 	}
+	for _, c := range f.consumers {
+		f.startConsumer(c)
+	}
+	f.mu.Unlock()
 	last := f.work()
-	close(f.queue) // all its streams have finished, so that nothing is pushed any more
-	delivery.Stop()
-	delivery.Wait()
+	f.mu.Lock()
+	f.over = true
+	for _, c := range f.consumers {
+		c.cancel()
+	}
+	f.mu.Unlock()
+	f.models.Stop()
+	f.models.Wait()
+	f.queue.close() // all its streams have finished, so that nothing is pushed any more
+	f.delivery.Stop()
+	f.delivery.Wait()
 	f.mu.Lock()
 	f.setIdle(last)
 	f.mu.Unlock()
@@ -121,16 +165,12 @@ func (f *runner) run() {
 	<-f.ctx.Done()
 }
 
+func (f *runner) startConsumer(c *consumer) {
+	f.models.Go("model", func() { c.run(c.ctx) }, f.cancel)
+}
+
 // work continues until the video or the runner ends.
 func (f *runner) work() sources.Status {
-	ctx, cancel := context.WithCancel(f.ctx)
-	models := routines.New(f.a.panicked)
-	for _, c := range f.consumers {
-		models.Go("model", func() { c.run(ctx) }, f.cancel)
-	}
-	models.Stop()
-	defer models.Wait()
-	defer cancel()
 	for {
 		if !f.awaitModels() {
 			return sources.Status{State: sources.Ended}
@@ -152,6 +192,7 @@ func (f *runner) awaitModels() bool {
 		open, tried := len(*f.feeds.Load()), 0
 		var waits *consumer
 		f.mu.Lock()
+		all := len(f.consumers)
 		for _, c := range f.consumers {
 			if c.tried {
 				tried++
@@ -167,114 +208,13 @@ func (f *runner) awaitModels() bool {
 		if f.ctx.Err() != nil {
 			return false
 		}
-		if open > 0 && tried == len(f.consumers) {
+		if open > 0 && tried == all {
 			return true
 		}
 		select {
 		case <-f.joined:
 		case <-f.ctx.Done():
 		}
-	}
-}
-
-// read reads the source until it ends, or until no model is open. over says that it is
-// not read again; err is nil at the end of the video.
-func (f *runner) read() (over bool, err error) {
-	ctx, stop := context.WithCancel(f.ctx)
-	defer stop()
-	src := f.a.hub.Subscribe(f.input(), sources.Options{
-		Frame: f.frame, Unreadable: f.unreadable, Lost: f.lost, Opened: f.opened, Failed: func(err error) { f.failed("", err) }, Paced: f.paced(),
-	})
-	f.mu.Lock()
-	f.source, f.stop, f.idle = src, stop, nil
-	f.base = f.past.Frames
-	if len(*f.feeds.Load()) == 0 { // closed since awaitModels
-		stop()
-	}
-	f.mu.Unlock()
-	f.resize()
-	err = src.Run(ctx)
-	over = ctx.Err() == nil
-	if over && err == nil {
-		for _, o := range *f.feeds.Load() {
-			o.settle()
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.past.add(src.Status())
-	f.stop = nil
-	f.setIdle(sources.Status{State: sources.Waiting})
-	return over, err
-}
-
-// paced reports whether a video is read in real time: unless all models are in Every.
-func (f *runner) paced() bool {
-	for _, c := range f.consumers {
-		if c.Policy.Mode != stream.Every {
-			return true
-		}
-	}
-	return false
-}
-
-// feedsChanged says that a model was opened, or that it waits (nil). Without an open
-// model the source is closed.
-func (f *runner) feedsChanged(c *consumer, o *feed) {
-	defer f.resize()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	feeds := slices.DeleteFunc(slices.Clone(*f.feeds.Load()), func(o *feed) bool { return o.c == c })
-	if o != nil {
-		feeds = append(feeds, o)
-	}
-	f.feeds.Store(&feeds)
-	if len(feeds) == 0 && f.stop != nil {
-		f.stop()
-	}
-	select {
-	case f.joined <- struct{}{}:
-	default:
-	}
-}
-
-// opened is called by the goroutine that reads the source, as are the following.
-func (f *runner) opened(i sources.Info) {
-	f.finite, f.fresh = i.Ends, true
-	for _, o := range *f.feeds.Load() {
-		o.fresh = true
-	}
-}
-
-// frame gives a frame to each model. In Every a video waits for the slowest of them.
-func (f *runner) frame(fr stream.Frame) {
-	fr.Seq, fr.Arrived = fr.Seq+f.base, stream.Now()
-	if f.fresh {
-		f.fresh = false
-		f.recovered("")
-	}
-	feeds := *f.feeds.Load()
-	f.preview.add(fr)
-	for i := range f.chosen {
-		f.chosen[i].add(fr)
-	}
-	for _, o := range feeds {
-		fr.Lease.Retain()
-		o.frame(fr)
-	}
-	fr.Lease.Release()
-}
-
-func (f *runner) unreadable(fr stream.Frame, err error) {
-	fr.Seq, fr.Arrived = fr.Seq+f.base, stream.Now()
-	for _, o := range *f.feeds.Load() {
-		o.unreadable(fr, err)
-	}
-}
-
-func (f *runner) lost(stream.Frame) {
-	for _, o := range *f.feeds.Load() {
-		o.lost()
 	}
 }
 
@@ -290,11 +230,18 @@ func (f *runner) needs() (needs []video.Need) {
 	return needs
 }
 
+// list returns the present models.
+func (f *runner) list() []*consumer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.consumers
+}
+
 // previews returns those of all models together, and of each.
 func (f *runner) previews() []*preview {
 	all := []*preview{&f.preview}
-	for i := range f.chosen {
-		all = append(all, &f.chosen[i])
+	for _, c := range f.list() {
+		all = append(all, c.preview)
 	}
 	return all
 }
@@ -307,12 +254,10 @@ func (f *runner) closePreviews() {
 
 // show passes a result to the previews, and releases it.
 func (f *runner) show(c *consumer, r *stream.Result) {
-	if f.chosen != nil {
-		if p := &f.chosen[c.index]; p.active() {
-			p.show(shared(r), 0)
-		}
+	if c.preview.active() {
+		c.preview.show(shared(r), 0)
 	}
-	f.preview.show(r, c.index)
+	f.preview.show(r, c.id)
 }
 
 // shared returns another result with the same outputs, which is released on its own.
@@ -324,36 +269,48 @@ func shared(r *stream.Result) *stream.Result {
 	return own
 }
 
-// watchedModel returns the index of the model that a watcher has chosen, -1 for all.
-func (f *runner) watchedModel(model string) (int, error) {
-	for i, c := range f.consumers {
+// watchedModel returns the model that a watcher has chosen, nil for all.
+func (f *runner) watchedModel(model string) (*consumer, error) {
+	all := f.list()
+	for _, c := range all {
 		if c.Model == model {
-			return i, nil
+			return c, nil
 		}
 	}
 	if model == "" {
-		return -1, nil
+		return nil, nil
 	}
-	return 0, stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", model, f.config.modelNames())
+	return nil, stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", model, f.settings().modelNames())
 }
 
-// resize tells the source which sizes are needed now.
+// settings returns the stream as requests have changed it.
+func (f *runner) settings() Config {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
+}
+
+// resize tells the sources which sizes are needed now.
 func (f *runner) resize() {
 	f.resizing.Lock() // the last call must see the newest state
 	defer f.resizing.Unlock()
 	f.mu.Lock()
-	src, reading := f.source, f.stop != nil
+	var open []*reading
+	if f.stop != nil {
+		open = append(open, f.reading)
+		if f.next != nil {
+			open = append(open, f.next)
+		}
+	}
 	f.mu.Unlock()
-	if !reading {
+	if len(open) == 0 {
 		return
 	}
 	if needs := f.needs(); len(needs) > 0 {
-		src.Resize(needs)
+		for _, g := range open {
+			g.src.Resize(needs)
+		}
 	}
-}
-
-func (f *runner) input() sources.Input {
-	return sources.Input{Address: f.config.Source, Settings: f.config.settings(), FPS: f.config.FPS, Loop: f.config.Loop, MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.a.publicOnly(f.origin)}
 }
 
 // failed logs why the source or a model fails, once while the reason stays the same. It
@@ -374,9 +331,9 @@ func (f *runner) failed(model string, err error) {
 // logAttrs name the stream, and one of several models, in the log.
 func (f *runner) logAttrs(model string) []any {
 	if model == "" {
-		return []any{"stream", f.config.Name}
+		return []any{"stream", f.name}
 	}
-	return []any{"stream", f.config.Name, "model", model}
+	return []any{"stream", f.name, "model", model}
 }
 
 // recovered logs that the source returns frames again, or that a model is open again.
@@ -392,7 +349,7 @@ func (f *runner) recovered(model string) {
 func (f *runner) lastError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.source.Status().Err
+	return f.reading.src.Status().Err
 }
 
 // setIdle sets the status while no source is read. f.mu is held.
@@ -401,8 +358,8 @@ func (f *runner) setIdle(s sources.Status) {
 	if f.idle != nil && f.idle.State == s.State {
 		s.Since = f.idle.Since
 	}
-	if f.source != nil {
-		s.Info = f.source.Status().Info
+	if f.reading != nil {
+		s.Info = f.reading.src.Status().Info
 	}
 	f.idle = &s
 }
@@ -414,7 +371,7 @@ func (f *runner) state() sources.Status {
 	if f.idle != nil {
 		return *f.idle
 	}
-	s := f.source.Status()
+	s := f.reading.src.Status()
 	if s.State == sources.Ended || s.State == sources.Failed {
 		s.State = sources.Running // its last results are in flight
 	}
@@ -422,41 +379,58 @@ func (f *runner) state() sources.Status {
 }
 
 func (f *runner) totals() Totals {
+	t := Totals{Frames: f.frames.Load(), Lost: f.lost.Load(), ResultsLost: f.resultsLost.Load(), WatchersLost: f.results.lost.Load()}
 	f.mu.Lock()
-	t := f.past
+	defer f.mu.Unlock()
+	t.Restarts = f.restarts
 	if f.stop != nil {
-		t.add(f.source.Status())
+		t.Restarts += f.reading.src.Status().Restarts
 	}
-	f.mu.Unlock()
-	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.results.lost.Load()
 	return t
 }
 
 // write passes results to the sinks, one after the other.
 func (f *runner) write() {
 	defer func() {
-		for e := range f.queue { // after a panic, results may be left
+		for e, more := f.queue.pop(); more; e, more = f.queue.pop() { // after a panic, results may be left
 			e.r.Release()
 			e.o.free(e.r)
 		}
-		for _, s := range f.sinks {
+		f.writing.Lock()
+		defer f.writing.Unlock()
+		for _, s := range f.openSinks() {
 			s.Close()
 		}
 	}()
 	var enc encoder
-	for e := range f.queue {
+	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
 		e.o.c.countDelivered(e.r)
-		if len(f.sinks) != 0 || f.results.size() != 0 {
-			line := enc.line(f.config.Name, e.o.c.Model, e.r)
-			f.results.send(line, e.o.c.Model)
-			for _, s := range f.sinks {
-				s.Write(line)
-			}
-		}
+		f.deliver(&enc, e)
 		partial := e.r.Partial
 		f.show(e.o.c, e.r) // releases it
 		if !partial {
 			e.o.done()
 		}
 	}
+}
+
+// deliver writes a result to the watchers and the sinks.
+func (f *runner) deliver(enc *encoder, e ending) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	to := f.openSinks()
+	if len(to) == 0 && f.results.size() == 0 {
+		return
+	}
+	line := enc.line(f.name, e.o.c.Model, e.r)
+	f.results.send(line, e.o.c.Model)
+	for _, s := range to {
+		s.Write(line)
+	}
+}
+
+func (f *runner) openSinks() []openSink {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sinks
 }

@@ -88,28 +88,42 @@ func TestFailuresAreLogged(t *testing.T) {
 
 // The totals of a stream are those of all its sources; without one it is still told what it does.
 func TestTotalsOfSources(t *testing.T) {
-	total := Totals{Frames: 1, Lost: 2, Restarts: 3}
-	total.add(sources.Status{Frames: 10, Lost: 20, Restarts: 30})
-	if total != (Totals{Frames: 11, Lost: 22, Restarts: 33}) {
-		t.Errorf("%+v", total)
-	}
-	f := &runner{past: total}
+	f := &runner{restarts: 3}
+	f.frames.Store(11)
+	f.lost.Store(22)
+	total := Totals{Frames: 11, Lost: 22, Restarts: 3}
 	f.setIdle(sources.Status{State: sources.Waiting})
 	if s := f.state(); s.State != sources.Waiting || s.Since.IsZero() || f.totals() != total {
 		t.Errorf("%+v, %+v", s, f.totals())
 	}
-	f.source = sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
+	current(f)
 	f.setIdle(sources.Status{State: sources.Ended})
 	if s := f.state(); s.State != sources.Ended {
 		t.Errorf("%+v", s)
 	}
 }
 
+// current returns a reading of a runner whose frames are taken.
+func current(f *runner) *reading {
+	g := &reading{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})}
+	f.reading = g
+	f.current.Store(g)
+	return g
+}
+
+// next returns the oldest result of a queue.
+func (q *endings) next() ending {
+	e, _ := q.pop()
+	return e
+}
+
 // The frames of a source are counted on from those of the sources before, also one that cannot be read.
 func TestFramesAreCountedOn(t *testing.T) {
 	mem := buf.NewPool(0)
-	f := &runner{queue: make(chan ending, 4), base: 100}
-	c := &consumer{f: f}
+	f := &runner{queue: newEndings(4)}
+	f.frames.Store(101)
+	g := current(f)
+	c := &consumer{f: f, preview: new(preview)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
@@ -119,17 +133,17 @@ func TestFramesAreCountedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.frame(stream.Frame{Seq: 1, Payload: l.Bytes(), Lease: l})
+	g.frame(stream.Frame{Seq: 1, Payload: l.Bytes(), Lease: l})
 	r, _ := o.stream.Take(stream.Now(), 1, nil, 0)
 	if r == nil || r.Seq != 101 {
 		t.Fatalf("%+v", r)
 	}
 	r.Finish(nil, nil, true)
 	r.Unbind()
-	e := <-f.queue
+	e := f.queue.next()
 	e.o.free(e.r)
-	f.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
-	if e := <-f.queue; e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
+	g.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
+	if e := f.queue.next(); e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
 		t.Errorf("%+v, %d errors, %d answered", e.r, c.errors, c.answered)
 	}
 	f.idle, f.consumers = &sources.Status{State: sources.Running}, []*consumer{c}

@@ -88,7 +88,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 		code, text := wire.CloseNormal, ""
 		switch {
 		case errors.Is(cause, errSentMessage):
-			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.config.Name)
+			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.name)
 			code, text = wire.CloseCodeOf(why), "messages are not accepted"
 			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), why), '}'))
 		case stream.CodeOf(cause) == stream.FlowControl:

@@ -155,7 +155,7 @@ func TestPingsOfWatchers(t *testing.T) {
 func TestSocketRefusals(t *testing.T) {
 	r := start(t, streams.Options{})
 	r.refused(nil, 404, "not_found")
-	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"http://127.0.0.1:9/","model":"eyes"}`)
+	r.streams.AddRequested(t, streams.Config{Name: "door", Source: "http://127.0.0.1:9/", Model: "eyes"})
 	r.refused(http.Header{"Origin": {"https://elsewhere.example"}}, 403, "origins")
 	r.over("door", "failed")
 	r.refused(nil, 409, "the stream has ended")

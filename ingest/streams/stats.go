@@ -50,6 +50,8 @@ type ModelStats struct {
 	Age      time.Duration // sum of their ages, from the receipt of the frame to that moment
 	Last     time.Time     // the newest of them; zero for none
 	Failure  error         // of the newest frame that has a result or an error, if it is an error
+
+	consumer uint64 // its id
 }
 
 // Totals only increase.
@@ -59,13 +61,6 @@ type Totals struct {
 	Restarts     uint64 // of the source
 	ResultsLost  uint64 // results that were not passed to any sink, because writing took too long
 	WatchersLost uint64 // lines that slow watchers did not get
-}
-
-// add adds what one source has read.
-func (t *Totals) add(s sources.Status) {
-	t.Frames += s.Frames
-	t.Lost += s.Lost
-	t.Restarts += s.Restarts
 }
 
 // Stats reads the counters. It is safe for concurrent use.
@@ -78,28 +73,29 @@ func (a *Adapter) Stats() Stats {
 }
 
 func (f *runner) stats() StreamStats {
-	s := StreamStats{Name: f.config.Name, ID: f.id, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
+	s := StreamStats{Name: f.name, ID: f.id, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
 	for _, p := range f.previews() {
 		s.Watchers += p.size()
 	}
+	var all counts
 	f.countMu.Lock()
-	for _, c := range f.consumers {
-		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last, Failure: c.failure}
+	present := f.consumers
+	for _, c := range present {
+		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last, Failure: c.failure, consumer: c.id}
 		s.Models = append(s.Models, m)
-		s.Answered += m.Answered
-		s.Failed += m.Failed
-		for why, n := range m.Drops {
-			s.Drops[why] += n
-		}
-		if m.Last.After(s.Last) {
-			s.Last = m.Last
-		}
+		all.add(&c.counts)
 	}
+	for _, c := range f.leaving {
+		all.add(&c.counts)
+	}
+	all.add(&f.gone)
 	f.countMu.Unlock()
+	s.Answered, s.Failed, s.Last = all.answered, all.errors, all.last
+	maps.Copy(s.Drops, all.drops)
 	s.Totals = f.totals() // after the endings, so that it is at least their number
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, c := range f.consumers {
+	for i, c := range present {
 		s.Models[i].State = c.state
 	}
 	s.Paused = f.now.Paused

@@ -91,6 +91,16 @@ func parseStore(text []byte) ([]*Config, error) {
 	return out, nil
 }
 
+// setOwn takes the streams of a configuration that was read again.
+func (k *Store) setOwn(own []Config) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.own = own
+}
+
 // list returns the streams in the store.
 func (k *Store) list() []*Config {
 	if k == nil {
@@ -113,7 +123,7 @@ func (k *Store) add(c Config) (*Config, error) {
 	case slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }):
 		return nil, taken(c.Name)
 	case slices.ContainsFunc(k.own, func(o Config) bool { return o.Name == c.Name }):
-		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which starts again with the server: choose another", c.Name)
+		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which starts again with the server: choose another, or bring that one back with `millrace streams reset %s`", c.Name, c.Name)
 	case len(k.own)+len(k.streams) >= k.most:
 		return nil, stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams start again with the server, and that is the limit: delete one that was added by a request, or raise the setting", k.most)
 	}

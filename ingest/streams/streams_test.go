@@ -233,8 +233,8 @@ func TestPatch(t *testing.T) {
 	}
 	r.until("door", "drops by rate", func(s shown) bool { return s.Drops["rate"] > 0 })
 	for body, field := range map[string]string{
-		`{"window":0}`: "window: ", `{"policy":"every"}`: "policy: ", `{"max_fps":-1}`: "max_fps: ", `{"priority":"urgent"}`: "priority: ",
-		`{"source":"x"}`: "source: cannot change while", `{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
+		`{"window":-1}`: "window: ", `{"policy":"sometimes"}`: "policy: ", `{"max_fps":-1}`: "max_fps: ", `{"priority":"urgent"}`: "priority: ",
+		`{"source":"x"}`: "source: ", `{"model":"nothing"}`: "model: ", `{"name":"x"}`: "name: cannot change", `{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
 	} {
 		code, text := r.call("PATCH", "/v2/streams/door", body)
 		if code/100 != 4 || !strings.Contains(text, field) {
@@ -267,7 +267,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	// A private address is noticed when it is opened, and that is final.
-	r.want(201, "POST", "/v2/streams", `{"name":"a","source":"http://me:geheim@127.0.0.1:9/","model":"eyes"}`)
+	r.streams.AddRequested(t, streams.Config{Name: "a", Source: "http://me:geheim@127.0.0.1:9/", Model: "eyes"})
 	s := r.until("a", "failed", func(s shown) bool { return s.State == "failed" })
 	if s.Error == nil || s.Error.Code != string(stream.PermissionDenied) || strings.Contains(s.Source+s.Error.Message, "geheim") {
 		t.Errorf("%+v %+v", s, s.Error)

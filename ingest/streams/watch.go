@@ -219,7 +219,7 @@ func (f *runner) closedLine(revoked error) []byte {
 	case f.ctx.Err() != nil:
 		why = "deleted"
 	}
-	line := oip.AppendString([]byte(`{"stream":`), f.config.Name)
+	line := oip.AppendString([]byte(`{"stream":`), f.name)
 	line = oip.AppendString(append(line, `,"closed":`...), why)
 	if revoked != nil {
 		line = wire.AppendPlainError(append(line, ','), revoked)

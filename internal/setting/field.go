@@ -191,6 +191,19 @@ func (f Field) read(text string) reflect.Value {
 	return v
 }
 
+// Clear makes the setting one that is not set: its default is in force.
+func (f Field) Clear() {
+	if f.isSet() {
+		to := f.at(true)
+		to.SetZero()
+	}
+}
+
+func (f Field) isSet() bool {
+	_, set := f.get()
+	return set
+}
+
 func (f Field) put(v reflect.Value) {
 	to := f.at(true)
 	if f.isPointer {

@@ -1,0 +1,281 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"millrace/ingest/sinks"
+	"millrace/ingest/sources"
+	"millrace/internal/setting"
+	"millrace/stream"
+)
+
+// publicParts says which parts of a stream may use public addresses only, because a
+// request made them. A sink says it itself.
+type publicParts struct{ source bool }
+
+// errOver is the error of a change of a stream whose video has ended: it needs new
+// goroutines.
+var errOver = errors.New("the video has ended")
+
+// change changes a stream while it runs, and what is stored of it. Changes are stored in the order in which they are applied.
+func (a *Adapter) change(f *runner, object map[string]any) (*runner, error) {
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	before := f.settings()
+	next, err := before.changed(object)
+	if err == nil {
+		err = a.mayChange(f, before, next)
+	}
+	if err != nil {
+		return f, err
+	}
+	if f, err = a.apply(f, next, true); err != nil {
+		return f, err
+	}
+	a.opts.Log.Info("a stream was changed", "stream", f.name, "change", changeText(object))
+	if err := a.opts.Store.change(f.kept, next); err != nil {
+		return f, stream.Errorf(stream.CodeOf(err), "", "the stream was changed, but the change could not be stored for the next start of the server: %w", err)
+	}
+	return f, nil
+}
+
+// mayChange reports whether a request may make these changes now.
+func (a *Adapter) mayChange(f *runner, before, next Config) error {
+	if before.Source != next.Source {
+		if err := a.mayRead(next); err != nil {
+			return err
+		}
+	} else if !reflect.DeepEqual(before.Settings, next.Settings) {
+		f.mu.Lock()
+		public := f.public.source
+		f.mu.Unlock()
+		if err := next.settings().Validate(next.Source, public); err != nil {
+			return err
+		}
+	}
+	if err := a.maySend(before.Sinks, next); err != nil {
+		return err
+	}
+	had := before.models()
+	for i, m := range next.models() {
+		if slices.ContainsFunc(had, func(o ModelConfig) bool { return o.Model == m.Model && o.Version == m.Version }) {
+			continue
+		}
+		field := "model"
+		if len(next.Models) > 0 {
+			field = fmt.Sprintf("models[%d].model", i)
+		}
+		model, _, err := a.backend.Models().Model(m.Model, m.Version)
+		if err == nil {
+			err = takesPictures(m.Model, model)
+		}
+		if err != nil {
+			text := err.Error()
+			if own := new(stream.Error); errors.As(err, &own) {
+				text = own.Msg
+			}
+			return stream.Errorf(stream.CodeOf(err), field, "%s: the stream keeps %s", text, before.modelNames())
+		}
+	}
+	return nil
+}
+
+// takesPictures returns an error for a model that is not for the frames of a source.
+func takesPictures(name string, m *stream.Model) error {
+	if m.Image == nil && !m.Any {
+		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", name)
+	}
+	return nil
+}
+
+// changeText returns the keys and values of a change, sorted, without secrets.
+func changeText(object map[string]any) string {
+	parts := make([]string, 0, len(object))
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if key == "source" || key == "sinks" { // they may have passwords
+			parts = append(parts, key)
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s=%v", key, object[key]))
+	}
+	return strings.Join(parts, " ")
+}
+
+// apply makes next the settings of a stream. A stream whose video has ended begins again
+// when something else than its policies changes: then the runner is another one.
+func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error) {
+	err := f.apply(next, byRequest)
+	if err != errOver {
+		return f, err
+	}
+	f.cancel()
+	<-f.done
+	if err := a.add(next, f.origin, f.kept); err != nil {
+		return f, err
+	}
+	return a.find(next.Name)
+}
+
+// apply makes next the settings of a stream that is running: what is not changed goes on.
+func (f *runner) apply(next Config, byRequest bool) error {
+	public := byRequest && !f.a.opts.AllowPrivate
+	defer f.resize()
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.now
+	source := before.Source != next.Source || !reflect.DeepEqual(before.Settings, next.Settings)
+	again := source || before.FPS != next.FPS || before.Loop != next.Loop
+	if f.over && (again || !sameModels(before, next) || !reflect.DeepEqual(before.Sinks, next.Sinks)) {
+		return errOver
+	}
+	f.now = next
+	f.applyModels(next.models())
+	f.applySinks(next.Sinks, public)
+	if source {
+		f.public.source = public
+	}
+	if again {
+		f.replaceReading()
+	}
+	for _, c := range f.consumers {
+		switch {
+		case c.feed == nil:
+		case next.Paused && !before.Paused:
+			c.feed.stream.Pause()
+		case before.Paused && !next.Paused:
+			c.feed.stream.Resume()
+		}
+	}
+	return nil
+}
+
+// sameModels reports whether two configurations have the same models, in the same modes.
+func sameModels(a, b Config) bool {
+	return slices.EqualFunc(a.models(), b.models(), ModelConfig.same)
+}
+
+// same reports whether a model goes on with the settings of another entry.
+func (m ModelConfig) same(o ModelConfig) bool {
+	return m.Model == o.Model && m.Version == o.Version && m.Policy.Mode == o.Policy.Mode
+}
+
+// applyModels makes list the models. Those that are new take the place of those that are
+// removed once they are open, or cannot be opened. f.mu is held.
+func (f *runner) applyModels(list []ModelConfig) {
+	removed := slices.Clone(f.consumers)
+	var next, added []*consumer
+	for _, m := range list {
+		i := slices.IndexFunc(removed, func(c *consumer) bool { return c.same(m) })
+		if i < 0 {
+			c := f.newConsumer(m)
+			next, added = append(next, c), append(added, c)
+			continue
+		}
+		c := removed[i]
+		removed = slices.Delete(removed, i, i+1)
+		c.Policy = m.Policy
+		if c.feed != nil {
+			_ = c.feed.stream.Replace(m.Policy) // it is valid, and of the same mode
+		}
+		next = append(next, c)
+	}
+	f.queue.resize(queueLen(len(next) + len(removed)))
+	f.countMu.Lock()
+	f.consumers = next
+	f.leaving = slices.Concat(f.leaving, removed)
+	f.countMu.Unlock()
+	f.preview.setSeveral(len(next) > 1)
+	for _, o := range removed {
+		if len(added) == 0 {
+			o.end()
+			continue
+		}
+		by := added[len(added)-1]
+		if i := slices.IndexFunc(added, func(c *consumer) bool { return c.Model == o.Model }); i >= 0 {
+			by = added[i]
+			by.preview = o.preview // its watchers stay
+		}
+		by.follows = append(append(by.follows, o), o.follows...)
+		o.follows = nil
+	}
+	for _, c := range added {
+		if f.begun {
+			f.startConsumer(c)
+		}
+	}
+}
+
+// applySinks makes list the sinks: those that are the same stay open. f.writing and f.mu are held.
+func (f *runner) applySinks(list []sinks.Settings, public bool) {
+	removed := slices.Clone(f.sinks)
+	var next []openSink
+	for _, k := range list {
+		own := public
+		i := slices.IndexFunc(removed, func(o openSink) bool { return sameType(o.settings, k) })
+		if i >= 0 && reflect.DeepEqual(removed[i].settings, k) {
+			next = append(next, removed[i])
+			removed = slices.Delete(removed, i, i+1)
+			continue
+		}
+		if i >= 0 && target(removed[i].settings) == target(k) {
+			own = removed[i].public // who named the address
+		}
+		s := f.openSink(k, own)
+		next = append(next, s)
+		if f.begun {
+			f.startSink(s)
+		}
+	}
+	f.sinks = next
+	for _, o := range removed {
+		o.Close()
+		if f.begun {
+			o.cancel() // it has two more seconds
+		}
+	}
+}
+
+// target returns where a sink writes: the value of the setting that turns it on.
+func target(k sinks.Settings) string {
+	f, _ := setting.Of("", k).Find(sinks.Of(k).Name)
+	return f.String()
+}
+
+// mayRead reports whether a request may name the source of c, by its form and, where only public
+// addresses may be read, by the addresses of its host now.
+func (a *Adapter) mayRead(c Config) error {
+	public := a.publicOnly("request")
+	err := sources.Check("source", c.Source)
+	if err == nil {
+		err = c.settings().Validate(c.Source, public)
+	}
+	if err == nil && public {
+		err = publicHost(a.ctx, "source", c.Source)
+	}
+	return err
+}
+
+// maySend reports whether a request may name the sinks of c that are not among those before.
+func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
+	if !a.publicOnly("request") {
+		return nil
+	}
+	for _, k := range c.Sinks {
+		name := sinks.Of(k).Name
+		to := target(k)
+		if name != "webhook" || slices.ContainsFunc(before, func(o sinks.Settings) bool { return sameType(o, k) && target(o) == to }) {
+			continue
+		}
+		if err := publicHost(a.ctx, "sinks."+name, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package streams
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/stream"
+)
+
+// reading is one subscription to a source. While the source of a stream is being changed
+// there are two: the frames of the next one are taken from its first one on, and from then
+// on those of the other are not.
+type reading struct {
+	f    *runner
+	src  *sources.Subscription
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended
+	err  error         // of src.Run, once done is closed
+	over bool          // it ended by itself
+
+	// These are for the goroutine that reads the source.
+	finite bool // the source has an end, and can wait
+	fresh  bool // no frame was taken since the source was opened
+}
+
+// newReading subscribes to the source of the present settings. f.mu is held.
+func (f *runner) newReading() *reading {
+	g := &reading{f: f, done: make(chan struct{})}
+	c := &f.now
+	in := sources.Input{Address: c.Source, Settings: c.settings(), FPS: c.FPS, Loop: c.Loop, MaxPixels: f.a.opts.MaxPixels, PublicOnly: f.public.source}
+	g.src = f.a.hub.Subscribe(in, sources.Options{
+		Frame: g.frame, Unreadable: g.unreadable, Lost: g.lost, Opened: g.opened, Failed: g.failed, Paced: f.paced,
+	})
+	return g
+}
+
+// start reads the source in a goroutine until it or ctx ends. It returns false when the
+// runner has ended.
+func (g *reading) start(ctx context.Context) bool {
+	ctx, g.stop = context.WithCancel(ctx)
+	return g.f.models.Go("reading", func() {
+		defer g.stop()
+		defer close(g.done)
+		g.err = g.src.Run(ctx)
+		g.over = ctx.Err() == nil
+	}, func() { g.f.cancel() })
+}
+
+// read reads the source until it ends, or until no model is open. over says that it is
+// not read again; err is nil at the end of the video.
+func (f *runner) read() (over bool, err error) {
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	f.mu.Lock()
+	g := f.newReading()
+	f.reading, f.stop, f.readCtx, f.idle = g, stop, ctx, nil
+	f.current.Store(g)
+	if len(*f.feeds.Load()) == 0 { // closed since awaitModels
+		stop()
+	}
+	f.mu.Unlock()
+	f.resize()
+	if !g.start(ctx) {
+		close(g.done)
+	}
+	for {
+		<-g.done
+		next := f.successor(g)
+		if next == nil {
+			break
+		}
+		g = next
+	}
+	if g.over && g.err == nil {
+		for _, o := range *f.feeds.Load() {
+			o.settle()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.restarts += g.src.Status().Restarts
+	f.stop, f.next = nil, nil
+	f.setIdle(sources.Status{State: sources.Waiting})
+	return g.over && ctx.Err() == nil, g.err
+}
+
+// successor returns the reading in the place of one that has ended, or nil.
+func (f *runner) successor(ended *reading) *reading {
+	f.mu.Lock()
+	next := f.next
+	f.mu.Unlock()
+	if next != nil {
+		next.promote()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reading == ended {
+		return nil
+	}
+	return f.reading
+}
+
+// replaceReading opens the source of changed settings beside the present one. f.mu is
+// held.
+func (f *runner) replaceReading() {
+	if f.stop == nil {
+		return // it will be opened with the present settings
+	}
+	if f.next != nil {
+		f.next.stop()
+	}
+	f.next = f.newReading()
+	f.next.start(f.readCtx)
+}
+
+// promote puts a reading into the place of the one before it.
+func (g *reading) promote() {
+	f := g.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next != g {
+		return
+	}
+	old := f.reading
+	f.reading, f.next = g, nil
+	f.current.Store(g)
+	f.restarts += old.src.Status().Restarts
+	old.stop()
+}
+
+// take reports whether a frame is taken: giving is held then. A live source that is to
+// take the place of another does not wait while a frame of that one is given.
+func (g *reading) take() bool {
+	f := g.f
+	if g.finite {
+		f.giving.Lock()
+	} else if !f.giving.TryLock() {
+		return false
+	}
+	if f.current.Load() != g {
+		g.promote()
+	}
+	if f.current.Load() != g { // it was replaced
+		f.giving.Unlock()
+		return false
+	}
+	if g.fresh {
+		g.fresh = false
+		for _, o := range *f.feeds.Load() {
+			o.fresh = true
+		}
+	}
+	return true
+}
+
+// number counts a frame and returns its seq.
+func (f *runner) number() uint64 {
+	f.rate.count(time.Now())
+	return f.frames.Add(1) - 1
+}
+
+// opened is called by the goroutine that reads the source, as are the following.
+func (g *reading) opened(i sources.Info) {
+	g.finite, g.fresh = i.Ends, true
+}
+
+// failed reports a failure. A source that cannot be opened takes the place of the one
+// before it, too: the stream shows why it waits.
+func (g *reading) failed(err error) {
+	g.promote()
+	if g.f.current.Load() == g {
+		g.f.failed("", err)
+	}
+}
+
+// frame gives a frame to each model. In Every a video waits for the slowest of them.
+func (g *reading) frame(fr stream.Frame) {
+	f, fresh := g.f, g.fresh
+	if !g.take() {
+		fr.Lease.Release()
+		return
+	}
+	defer f.giving.Unlock()
+	fr.Seq, fr.Arrived = f.number(), stream.Now()
+	if fresh {
+		f.recovered("")
+	}
+	feeds := *f.feeds.Load()
+	f.preview.add(fr)
+	for _, c := range f.list() {
+		c.preview.add(fr)
+	}
+	for _, o := range feeds {
+		fr.Lease.Retain()
+		o.frame(fr, g.finite)
+	}
+	fr.Lease.Release()
+}
+
+func (g *reading) unreadable(fr stream.Frame, err error) {
+	if !g.take() {
+		return
+	}
+	defer g.f.giving.Unlock()
+	fr.Seq, fr.Arrived = g.f.number(), stream.Now()
+	for _, o := range *g.f.feeds.Load() {
+		o.unreadable(fr, err)
+	}
+}
+
+func (g *reading) lost(stream.Frame) {
+	if !g.take() {
+		return
+	}
+	defer g.f.giving.Unlock()
+	g.f.number()
+	g.f.lost.Add(1)
+	for _, o := range *g.f.feeds.Load() {
+		o.lost()
+	}
+}
+
+// paced reports whether a video is read in real time: unless all models are in Every.
+func (f *runner) paced() bool {
+	return slices.ContainsFunc(f.list(), func(c *consumer) bool { return !c.every })
+}
+
+// feedsChanged says that a model was opened, or that it waits (nil). Without an open
+// model the source is closed. A model that follows on others takes their place at once.
+func (f *runner) feedsChanged(c *consumer, o *feed) {
+	defer f.resize()
+	f.giving.Lock() // no frame is given to a model and to the one that follows on it
+	defer f.giving.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := c.follows
+	if o != nil {
+		c.settle()
+	}
+	feeds := slices.DeleteFunc(slices.Clone(*f.feeds.Load()), func(x *feed) bool {
+		return x.c == c || o != nil && slices.Contains(before, x.c) && x.c.retired()
+	})
+	if o != nil && !c.retired() {
+		feeds = append(feeds, o)
+	}
+	f.feeds.Store(&feeds)
+	if len(feeds) == 0 && f.stop != nil {
+		f.stop()
+	}
+	select {
+	case f.joined <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,101 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// Reload makes list the streams of the configuration while the server runs: those that are
+// gone are removed, new ones and those that a request has removed are added, and those whose
+// settings differ from the configuration before are changed in place. All others go on, as do
+// the streams that requests have added. list is valid. An error names the entries that
+// could not be taken; the others are.
+func (a *Adapter) Reload(list []Config) error {
+	a.configuring.Lock()
+	defer a.configuring.Unlock()
+	before := a.configured()
+	a.mu.Lock()
+	a.opts.Streams = list
+	a.mu.Unlock()
+	a.opts.Store.setOwn(list)
+	for _, c := range before {
+		if named(list, c.Name) != nil {
+			continue
+		}
+		if f, err := a.find(c.Name); err == nil && f.origin == "config" {
+			a.remove(f)
+		}
+	}
+	var errs []error
+	for i, c := range list {
+		f, err := a.find(c.Name)
+		switch {
+		case err != nil:
+			err = a.add(c, "config", nil)
+		case f.origin != "config":
+			err = stream.Errorf(stream.Conflict, "name", "%q is the name of a stream that a request has added: remove that one, or choose another name", c.Name)
+		default:
+			if old := named(before, c.Name); old == nil || !reflect.DeepEqual(*old, c) {
+				err = a.reconfigure(f, c)
+			}
+		}
+		if err != nil {
+			errs = append(errs, coded.Within(fmt.Sprintf("streams[%d]", i), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reset makes a stream what it is in the configuration, also one that a request has removed.
+func (a *Adapter) reset(name string) (*runner, error) {
+	a.configuring.Lock()
+	defer a.configuring.Unlock()
+	c := named(a.configured(), name)
+	f, err := a.find(name)
+	switch {
+	case c == nil && err == nil:
+		return nil, stream.Errorf(stream.Conflict, "", "%q was added by a request, and has no settings of the configuration to go back to", name)
+	case c == nil:
+		return nil, stream.Errorf(stream.NotFound, "", "no stream of the configuration has the name %.140q", name)
+	case err == nil && f.origin != "config":
+		return nil, taken(name)
+	case err == nil:
+		err = a.reconfigure(f, *c)
+	default:
+		err = a.add(*c, "config", nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.find(name)
+}
+
+// reconfigure changes a stream to its settings in the configuration.
+func (a *Adapter) reconfigure(f *runner, c Config) error {
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	_, err := a.apply(f, c, false)
+	if err == nil {
+		a.opts.Log.Info("a stream has the settings of the configuration", "stream", f.name)
+	}
+	return err
+}
+
+// configured returns the streams of the configuration.
+func (a *Adapter) configured() []Config {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.opts.Streams
+}
+
+func named(list []Config, name string) *Config {
+	if i := slices.IndexFunc(list, func(c Config) bool { return c.Name == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
