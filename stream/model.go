@@ -11,6 +11,9 @@ type TensorSpec struct {
 	// Unbatched says of an output that it has no batch axis although the model has one:
 	// the model takes one row at a time, and this is the output for that row.
 	Unbatched bool
+	// Color says of an input of several that it is a picture: UINT8 [height, width, channels]
+	// with the channels RGB, BGR or GRAY; "" = it is not known to be one.
+	Color string
 }
 
 // BatchAxis says what the first dimension of a model's tensors is.

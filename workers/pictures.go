@@ -44,5 +44,39 @@ func (p *Pictures) RGB(data []byte) (f stream.Frame, err error) {
 	return f, nil
 }
 
+// Pixels converts a frame of RGB24 or NV12 to interleaved pixels of that color and size, or of
+// the frame's own size if width or height is 0, in memory that the caller releases.
+func (p *Pictures) Pixels(f *stream.Frame, color string, width, height int) (t stream.Tensor, lease *buf.Buf, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			lease.Release()
+			lease, err = nil, stream.Errorf(stream.Internal, "frame", "converting the picture panicked: %v", x)
+		}
+	}()
+	to := codec.Target{Width: width, Height: height, SourceWidth: f.SourceWidth, SourceHeight: f.SourceHeight}
+	if err := to.Color.UnmarshalText([]byte(color)); err != nil {
+		return t, nil, stream.Errorf(stream.Internal, "frame", "%w", err)
+	}
+	w, h := f.Width, f.Height
+	if f.SourceWidth > 0 {
+		w, h = f.SourceWidth, f.SourceHeight
+	}
+	from := codec.RGB24
+	if f.Codec == stream.NV12 {
+		from = codec.NV12
+	}
+	w, h = to.Dims(w, h)
+	t = stream.Tensor{Datatype: stream.Uint8, Shape: []int{h, w, to.Color.Channels()}}
+	if lease, err = p.mem.Lease(h * w * to.Color.Channels()); err != nil {
+		return t, nil, err
+	}
+	t.Data = lease.Bytes()
+	if _, err := p.decoder.Convert(f.Payload, from, f.Width, f.Height, to, t.Data); err != nil {
+		lease.Release()
+		return t, nil, pictureError(err)
+	}
+	return t, lease, nil
+}
+
 // Close frees the memory for decoding.
 func (p *Pictures) Close() { p.decoder.Close() }

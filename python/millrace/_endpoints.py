@@ -181,13 +181,13 @@ class Endpoint:
         """Returns the members inputs, outputs, any, batch and image of the message `model`."""
         self._any = not self.data or any(p.type.spec is None or p.default is not MISSING for p in self.data) or self.takes_any_keyword
         out: dict[str, Any] = {"any": self._any, "batch": self.max_batch > 1, "outputs": self._outputs()}
-        out["inputs"] = [{"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]} for p in self.data if p.type.spec is not None]
+        out["inputs"] = [t for t in map(_described, self.data) if t]
         pictures = [p for p in self.data if p.type.picture]
         if len(self.data) == 1 and pictures:
             t = pictures[0].type.picture
             out["image"] = {"width": t.width, "height": t.height, "color": t.color, "layout": "NHWC"}
             if not t.width:
-                out["inputs"] = [{"name": pictures[0].name, "datatype": "UINT8", "shape": [-1, -1, t.channels]}]
+                out["inputs"] = [{"name": pictures[0].name, "datatype": "UINT8", "shape": [-1, -1, t.channels], "color": t.color}]
             elif self._any:
                 raise LoadError(f"{self.name}: {pictures[0].name} is a picture of a given size, and cannot have a default")
         self.dense_rows = self.max_batch > 1 and not self._any
@@ -449,3 +449,12 @@ def _item(hint: Any) -> Any:
     if args and typing.get_origin(hint) is not dict:
         return args[0]
     return hint
+
+
+def _described(p: Any) -> dict[str, Any] | None:
+    """Returns an input as the message `model` has it; None if its type says nothing of a tensor."""
+    t = p.type.picture
+    if isinstance(t, ImageType) and (p.type.spec is None or t is p.type):
+        shape = [t.height or -1, t.width or -1, t.channels]
+        return {"name": p.name, "datatype": "UINT8", "shape": shape, "color": t.color}
+    return {"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]} if p.type.spec is not None else None

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -329,7 +330,8 @@ func (n *run) joinOutput(s *step, cr *cropRun, i int, out port) (v value, err er
 	return v, nil
 }
 
-// cutter decodes pictures for crops of several boxes, in a goroutine of its own: the
+// cutter decodes pictures for crops of several boxes and for steps that take pixels, in a goroutine
+// of its own: the
 // worker that found the boxes can go on.
 type cutter struct {
 	pictures *workers.Pictures
@@ -340,7 +342,8 @@ type cutter struct {
 	closed bool
 }
 
-// cutting is a crop step of a run.
+// cutting is a step of a run that needs the decoded picture: a crop, or without parts a step that
+// takes pixels.
 type cutting struct {
 	run   *run
 	step  *step
@@ -400,20 +403,75 @@ func (c *cutter) cut(x cutting) {
 	if failed {
 		return
 	}
-	if n.picture == nil { // another crop of the run may have decoded it
-		begun := stream.Now()
-		f, err := c.pictures.RGB(n.r.Payload)
-		ended := stream.Now()
-		n.r.Account.Decoded(ended.Sub(begun), ended)
-		switch {
-		case errors.Is(err, buf.ErrBudget):
-			n.drop(x.step, stream.Memory)
-			return
-		case err != nil:
-			n.fail(x.step.at, err)
+	if err := c.decode(n); err != nil {
+		c.failed(x, err)
+		return
+	}
+	if x.parts != nil {
+		n.sendParts(x.step, x.parts, n.picture)
+		return
+	}
+	pixels := make([]value, len(x.step.in))
+	for i, in := range x.step.in {
+		if !in.pixels {
+			continue
+		}
+		var err error
+		if pixels[i], err = c.pixels(n, in); err != nil {
+			for _, v := range pixels {
+				v.lease.Release()
+			}
+			c.failed(x, err)
 			return
 		}
+	}
+	n.send(x.step, pixels)
+}
+
+// decode decodes the picture of a run, unless it is raw or an earlier step has done it.
+func (c *cutter) decode(n *run) error {
+	if n.picture != nil || !compressed(n.r.Codec) {
+		return nil
+	}
+	begun := stream.Now()
+	f, err := c.pictures.RGB(n.r.Payload)
+	ended := stream.Now()
+	n.r.Account.Decoded(ended.Sub(begun), ended)
+	if err == nil {
 		n.picture = &f
 	}
-	n.sendParts(x.step, x.parts, n.picture)
+	return err
+}
+
+func (c *cutter) failed(x cutting, err error) {
+	if errors.Is(err, buf.ErrBudget) {
+		x.run.drop(x.step, stream.Memory)
+		return
+	}
+	x.run.fail(x.step.at, err)
+}
+
+// pixels returns the picture of a run in the form that an input wants. Without another size or
+// color it is the decoded picture itself.
+func (c *cutter) pixels(n *run, in port) (v value, err error) {
+	f := n.picture
+	if f == nil {
+		f = &n.r.Frame
+	}
+	height, width, color := max(in.spec.Shape[0], 0), max(in.spec.Shape[1], 0), cmp.Or(in.spec.Color, "RGB")
+	if in.spec.Shape[2] == 1 {
+		color = "GRAY"
+	}
+	v.state = present
+	own := f.SourceWidth == 0 || f.SourceWidth == f.Width && f.SourceHeight == f.Height
+	if f.Codec == stream.RGB24 && color == "RGB" && own && (width == 0 || width == f.Width) && (height == 0 || height == f.Height) {
+		v.tensor = stream.Tensor{Datatype: stream.Uint8, Shape: []int{f.Height, f.Width, 3}, Data: f.Payload}
+		v.lease = retain(f.Lease)
+	} else if v.tensor, v.lease, err = c.pictures.Pixels(f, color, width, height); err != nil {
+		return v, err
+	}
+	if !in.noAxis {
+		v.tensor.Shape = append([]int{1}, v.tensor.Shape...)
+	}
+	return v, nil
 }

@@ -21,6 +21,7 @@ type plan struct {
 	first   []*step // those that wait for no other
 	picture int     // the input that is a picture, or -1
 	crops   bool    // a step is a crop
+	pixels  bool    // a step gets pixels
 	noAxis  bool    // a model has no batch axis, so that the graph has none
 	keeps   bool    // something is kept for each stream: a model's state, or results of crops
 }
@@ -38,6 +39,7 @@ type port struct {
 	tensor int
 	spec   *stream.TensorSpec // of the model; nil: not known
 	noAxis bool               // the model has no batch axis
+	pixels bool               // gets the picture of the request as pixels, in the form of spec
 }
 
 // step is a step of a plan.
@@ -55,6 +57,7 @@ type step struct {
 	picture int // of a crop: the tensor that is the picture
 	keeps   bool
 	image   bool // its model takes pictures
+	pixels  bool // a port gets pixels
 }
 
 // errorf returns an error about a part of a step.
@@ -68,11 +71,13 @@ type builder struct {
 	models []*stream.Model
 	p      *plan
 	byName map[string]int
+	// pictures are the tensors that steps take as the picture of the request.
+	pictures map[string]bool
 }
 
 // newPlan makes the plan of a graph whose steps run models, and the metadata of the graph.
 func newPlan(set *Settings, models []*stream.Model) (*plan, *stream.Model, error) {
-	b := &builder{set: set, models: models, p: &plan{picture: -1}, byName: map[string]int{}}
+	b := &builder{set: set, models: models, p: &plan{picture: -1}, byName: map[string]int{}, pictures: map[string]bool{}}
 	for i := range set.Steps {
 		st := &set.Steps[i]
 		m := models[i]
@@ -80,7 +85,7 @@ func newPlan(set *Settings, models []*stream.Model) (*plan, *stream.Model, error
 			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(), image: m.Image != nil && !m.Any,
 		})
 	}
-	for _, do := range []func(*step, *stream.Model) error{b.addOutputs, b.addInputs} {
+	for _, do := range []func(*step, *stream.Model) error{b.addOutputs, b.findPictures, b.addInputs} {
 		for i, s := range b.p.steps {
 			if err := do(s, models[i]); err != nil {
 				return nil, nil, err
@@ -117,7 +122,7 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 			}
 			made = &copied
 		}
-		s.out = append(s.out, port{output, b.add(tensorInfo{tensor, s.index, made}), spec, m.Axis == stream.NoAxis})
+		s.out = append(s.out, port{output, b.add(tensorInfo{tensor, s.index, made}), spec, m.Axis == stream.NoAxis, false})
 		return nil
 	}
 	if len(s.set.Output) == 0 {
@@ -141,6 +146,30 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 		}
 	}
 	return nil
+}
+
+// findPictures notes which tensors, that no step makes, a step takes as a picture.
+func (b *builder) findPictures(s *step, m *stream.Model) error {
+	for i := range m.Inputs {
+		name := m.Inputs[i].Name
+		tensor, ok := s.set.Input[name]
+		if !ok {
+			tensor = name
+		}
+		if _, made := b.byName[tensor]; !made && (s.image || m.Inputs[i].Color != "") {
+			b.pictures[tensor] = true
+		}
+	}
+	return nil
+}
+
+// takesPixels reports whether an input of a model with several of them can be made of a
+// picture: one that its program declares as such, or that has the form of pixels.
+func takesPixels(s *step, spec *stream.TensorSpec, inputs int) bool {
+	if s.image || spec == nil || inputs < 2 {
+		return false
+	}
+	return spec.Color != "" || spec.Datatype == stream.Uint8 && len(spec.Shape) == 3 && (spec.Shape[2] == 3 || spec.Shape[2] == 1)
 }
 
 // addInputs connects the inputs of a step's model to tensors.
@@ -169,11 +198,16 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		if !ok {
 			tensor = name
 		}
-		k, err := b.use(s, "input."+name, tensor, find(m.Inputs, name))
+		spec := find(m.Inputs, name)
+		pixels := b.pictures[tensor] && takesPixels(s, spec, len(names))
+		k, err := b.use(s, "input."+name, tensor, spec, pixels)
 		if err != nil {
 			return err
 		}
-		s.in = append(s.in, port{name, k, find(m.Inputs, name), m.Axis == stream.NoAxis})
+		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.Any, pixels}) // any: as its hints say
+		if pixels {
+			s.pixels, b.p.pixels = true, true
+		}
 		s.need(k)
 		if made := b.p.tensors[k].maker >= 0; s.set.Crop != nil {
 			if made {
@@ -181,7 +215,7 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 			}
 			s.picture = k
 		}
-		if s.image && b.p.tensors[k].maker < 0 {
+		if (s.image || pixels) && b.p.tensors[k].maker < 0 {
 			if b.p.picture >= 0 && b.p.picture != k {
 				return s.errorf(coded.InvalidArgument, "input."+name, "takes the picture %s, and another step the picture %s: a request has one picture", tensor, b.p.tensors[b.p.picture].name)
 			}
@@ -252,7 +286,7 @@ func (b *builder) made() string {
 
 // use returns the tensor of a name, which becomes an input of the graph if no step makes
 // it.
-func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec) (int, error) {
+func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec, pixels bool) (int, error) {
 	k, ok := b.byName[tensor]
 	if !ok {
 		t := tensorInfo{tensor, -1, nil}
@@ -272,7 +306,7 @@ func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec) (in
 		copied := *spec
 		copied.Name, t.spec = tensor, &copied
 	}
-	if t.maker < 0 && s.image && b.p.picture == k { // each step makes its own tensor of the picture
+	if t.maker < 0 && (s.image || pixels) && b.p.picture == k { // each step makes its own tensor of the picture
 		return k, nil
 	}
 	return k, fits(s, part, t, spec)
@@ -363,7 +397,7 @@ func (b *builder) describe() (*stream.Model, error) {
 		if !of.Any && s.set.Crop == nil && (m.MaxBatch == 0 || of.MaxBatch < m.MaxBatch) {
 			m.MaxBatch = of.MaxBatch
 		}
-		m.Whole = m.Whole || s.set.Crop != nil || of.Whole
+		m.Whole = m.Whole || s.set.Crop != nil || s.pixels || of.Whole
 		if s.image && s.in[0].tensor == b.p.picture && (m.Image == nil || whole == nil && s.set.Crop == nil) {
 			image, spec := *of.Image, of.Inputs[0]
 			m.Image, spec.Name = &image, b.p.tensors[b.p.picture].name
@@ -393,6 +427,9 @@ func (b *builder) describe() (*stream.Model, error) {
 			other = b.p.inputs[1]
 		}
 		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs", b.p.tensors[b.p.picture].name, b.p.tensors[other].name)
+	}
+	if b.p.pixels && m.Image == nil {
+		m.Any = true // it is decoded for the steps that want pixels
 	}
 	if m.Any {
 		m.Inputs, m.Image = nil, nil

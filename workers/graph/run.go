@@ -173,14 +173,28 @@ func (n *run) launch(s *step, now stream.Instant) {
 		n.stepDone(s, nil)
 	case s.boxes >= 0:
 		n.crop(s)
+	case s.pixels && n.r.Codec != stream.Tensors && n.r.Call == nil:
+		n.mu.Lock()
+		n.busy++
+		n.mu.Unlock()
+		n.w.cutter.add(cutting{n, s, nil})
 	default:
-		f, err := n.frame(s)
-		if err == nil {
-			err = n.submit(s, 0, f)
-		}
-		if err != nil {
-			n.fail(s.at, err)
-		}
+		n.send(s, nil)
+	}
+}
+
+// send sends a step's frame to its model. With pixels they are its inputs that take the picture,
+// by their positions; send takes over their memory.
+func (n *run) send(s *step, pixels []value) {
+	f, err := n.frame(s, pixels)
+	for i := range pixels {
+		pixels[i].lease.Release()
+	}
+	if err == nil {
+		err = n.submit(s, 0, f)
+	}
+	if err != nil {
+		n.fail(s.at, err)
 	}
 }
 
@@ -211,14 +225,14 @@ func dimsOf(t *stream.Tensor, spec *stream.TensorSpec) []int {
 }
 
 // frame makes the frame that a step's model gets.
-func (n *run) frame(s *step) (f stream.Frame, err error) {
+func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 	f = n.header(s)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.r.Call != nil {
 		return n.callFrame(s, f)
 	}
-	if first := &n.values[s.in[0].tensor]; first.state == payload {
+	if first := &n.values[s.in[0].tensor]; first.state == payload && pixels == nil {
 		if len(s.in) > 1 {
 			return f, s.errorf(stream.InvalidArgument, "input."+s.in[1].name, "is a second input beside a frame of %s: send tensors", n.r.Codec)
 		}
@@ -230,6 +244,11 @@ func (n *run) frame(s *step) (f stream.Frame, err error) {
 	var leases []*buf.Buf
 	for i, in := range s.in {
 		v := &n.values[in.tensor]
+		if in.pixels && pixels != nil {
+			v = &pixels[i]
+		} else if in.pixels && v.state == present && v.tensor.Datatype != stream.Uint8 {
+			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
+		}
 		if v.state == payload {
 			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "is a frame of %s beside tensors: send tensors", n.r.Codec)
 		}

@@ -103,7 +103,7 @@ func (w *worker) Acquire(context.Context) error {
 	w.ended.Go(w.runWatch)
 	w.cutter.init(w.env)
 	for _, s := range w.plan.steps {
-		if s.boxes >= 0 {
+		if s.boxes >= 0 || s.pixels {
 			w.ended.Go(w.cutter.loop)
 			break
 		}

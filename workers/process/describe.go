@@ -34,6 +34,7 @@ type describedTensor struct {
 	Name     string `json:"name"`
 	Datatype string `json:"datatype"`
 	Shape    []int  `json:"shape"`
+	Color    string `json:"color,omitempty"` // of an input that is pixels, UINT8 [height, width, channels]
 }
 
 type describedImage struct {
@@ -145,7 +146,7 @@ func specs(field string, of []describedTensor) (out []stream.TensorSpec, err err
 	}
 	for i, t := range of {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape}
+		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Color: t.Color}
 		if s.Shape == nil {
 			s.Shape = []int{}
 		}
@@ -156,6 +157,8 @@ func specs(field string, of []describedTensor) (out []stream.TensorSpec, err err
 			return nil, fmt.Errorf("%s has the name %q, which another one has", at, t.Name)
 		case !s.Datatype.Valid():
 			return nil, fmt.Errorf("%s, %q, has the datatype %q, which is not known", at, t.Name, t.Datatype)
+		case t.Color != "" && !slices.Contains([]string{"RGB", "BGR", "GRAY"}, t.Color), t.Color != "" && (s.Datatype != stream.Uint8 || len(t.Shape) != 3):
+			return nil, fmt.Errorf("%s, %q, is %s %v of the color %q: want UINT8 [height, width, channels], and RGB, BGR or GRAY", at, t.Name, t.Datatype, t.Shape, t.Color)
 		case len(t.Shape) > maxDims:
 			return nil, fmt.Errorf("%s, %q, has %d dimensions: at most %d are possible", at, t.Name, len(t.Shape), maxDims)
 		}

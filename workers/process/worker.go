@@ -154,7 +154,7 @@ func (w *Worker) hello() []byte {
 	tensors := func(of []workers.Tensor) []describedTensor {
 		out := []describedTensor{}
 		for _, t := range of {
-			out = append(out, describedTensor{t.Name, string(t.Datatype), t.Shape})
+			out = append(out, describedTensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape})
 		}
 		return out
 	}
