@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 
 	secrets "millrace/internal/secret"
@@ -28,7 +29,9 @@ const (
 
 // proxy is the HTTP proxy of one source. It gives ffmpeg the source's address in a redirect, and connects it to
 // that address, further redirects and entries of playlists, where they are allowed. Responses are not changed. It
-// requires a password of its own, which is in ffmpeg's environment.
+// serves the processes of ffmpeg. Where the kernel does not say whose a connection is, and from others, it requires a
+// password of its own, which is in ffmpeg's environment. ffmpeg sends it only when asked, and gives up when it is asked at a
+// request for a part of a file, which may be its first one.
 type proxy struct {
 	*dialer
 	source   string
@@ -56,13 +59,14 @@ func (p *proxy) env(addr string) []string {
 func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 	limit := &io.LimitedReader{R: conn}
 	in := bufio.NewReader(limit)
+	own := sync.OnceValue(func() bool { return p.isFFmpeg(ctx, conn) })
 	for {
 		limit.N = maxHead
 		r, err := http.ReadRequest(in)
 		switch {
 		case err != nil:
 			return
-		case !p.authorized(r.Header.Get("Proxy-Authorization")):
+		case !p.authorized(r.Header.Get("Proxy-Authorization")) && !own():
 			err = answer(conn, "407 Proxy Authentication Required", `Proxy-Authenticate: Basic realm="millrace"`)
 		case r.URL.Hostname() == placeholderHost:
 			err = answer(conn, "302 Found", "Location: "+p.source)

@@ -66,6 +66,28 @@ type dialer struct {
 	fail  func(error)
 	// playing is set when the first frame was read: requests are not counted any more.
 	playing atomic.Bool
+	process atomic.Int64  // group of the newest ffmpeg or ffprobe; 0 before
+	started chan struct{} // closed when process was set
+	once    sync.Once
+}
+
+// start says that ffmpeg or ffprobe was started, as the leader of its process group.
+func (d *dialer) start(group int) {
+	d.process.Store(int64(group))
+	d.once.Do(func() { close(d.started) })
+}
+
+// isFFmpeg reports whether a connection to this process is of the ffmpeg or ffprobe of the source. It waits until there is one.
+func (d *dialer) isFFmpeg(ctx context.Context, conn *net.TCPConn) bool {
+	if d.started == nil {
+		return false
+	}
+	select {
+	case <-d.started:
+		return ownsPeer(conn, int(d.process.Load()))
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // notAllowed is an error of allow.

@@ -10,19 +10,30 @@ import (
 const hidden = "***"
 
 var (
-	// userInfo takes everything up to the last @ before a slash, blank or quote: passwords may contain @.
-	userInfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'?#]*@`)
+	// userInfo takes everything up to the last @ before a blank or quote, also one behind a slash, # or ?: these may be of a
+	// password that was not encoded.
+	userInfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"']*@`)
 	// secretValue matches name=value where the name suggests a secret.
-	secretValue = regexp.MustCompile(`(?i)([?&;][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
+	secretValue = regexp.MustCompile(`(?i)([?&;#][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
 	secretName  = regexp.MustCompile(`(?i)` + secretWords)
-	authHeader  = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
+	// secretOption matches an option of a program where its name suggests a secret, and headers, with the value.
+	secretOption = regexp.MustCompile(`(?i)(\s--?[\w-]*(?:` + secretWords + `|header)[\w-]*(?:=|\s+))(?:"[^"]*"|'[^']*'|[^\s"']+)`)
+	authHeader   = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
 )
 
 const secretWords = `token|secret|passw|passphrase|pwd|auth|sig|key|credential|session|jwt|user|login|hdnts|hdnea|policy`
 
 // Redact hides user names, passwords, and the values of query parameters that look like secrets, in every address within
-// the text: an address alone, or a whole log.
+// the text: an address alone, or a whole log. Of an address that cannot be parsed it leaves the scheme.
 func Redact(text string) string {
+	if word, _, ok := cutScheme(text); ok && isNetwork(word) && protocols[word] != nil {
+		if _, _, err := parseSource(text); err != nil {
+			return word + "://" + hidden
+		}
+	}
+	if word, _, ok := cutScheme(text); ok && word == SchemeExec {
+		text = secretOption.ReplaceAllString(text, "${1}"+hidden)
+	}
 	text = userInfo.ReplaceAllString(text, "${1}"+hidden+"@")
 	text = secretValue.ReplaceAllString(text, "${1}"+hidden)
 	return authHeader.ReplaceAllString(text, "${1}"+hidden)
@@ -49,9 +60,6 @@ func newRedactor(raw string) redactor {
 	}
 	if i := strings.Index(raw, "://"); i > 0 {
 		rest := raw[i+3:]
-		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
-			rest = rest[:end]
-		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 			add(rest[:at])
 			if _, password, ok := strings.Cut(rest[:at], ":"); ok {

@@ -41,7 +41,7 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 	if err != nil {
 		return nil, src.fail(Unsupported, "the address cannot be parsed", nil)
 	}
-	d := &dialer{allow: o.Allow, src: *src, fail: fail}
+	d := &dialer{allow: o.Allow, src: *src, fail: fail, started: make(chan struct{})}
 	r.dialer = d
 	switch scheme {
 	case SchemeHTTP, SchemeHTTPS:
@@ -100,6 +100,9 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, src.startError(spec.Path, err)
+	}
+	if r.dialer != nil {
+		r.dialer.start(p.Pid())
 	}
 	return p, nil
 }

@@ -101,6 +101,10 @@ func parseSource(raw string) (scheme, target string, err error) {
 		}
 		return SchemeExec, rest, nil
 	case SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS:
+		if i := strings.IndexAny(strings.TrimPrefix(rest, "//"), "/?#"); i >= 0 && strings.Contains(strings.TrimPrefix(rest, "//")[i:], "@") {
+			return "", "", fmt.Errorf("video: the %s address has an @ behind a /, ? or #, so that its password cannot be told from its host: "+
+				"write %%40 for @, %%23 for #, %%2F for / and %%3F for ? in a user name or password, and %%40 for each @ of a path", word)
+		}
 		u, err := url.Parse(word + ":" + rest)
 		if err != nil { // url.Error would repeat the password
 			return "", "", fmt.Errorf("video: the %s address cannot be parsed; special characters in a password are written as %%40 and the like", word)

@@ -44,6 +44,7 @@ func TestClassifyURL(t *testing.T) {
 		"http:h/x", "http://", "http:///x", "http://h h/", "http://a,b/", "http://u:geheim@h:port/", "rtsp://u:ge%zzheim@h/",
 		"file:", "file://", "file://host/x", "file:///", "file:///%00", "file:///%zz", "v4l2:", "v4l2:/etc/passwd", "exec:", "exec:  ",
 		`http://127.0.0.1\@example.com/`,
+		"rtsp://admin:12#34heim@h/", "rtsp://admin:geheim/34@h/", "http://admin:geheim?34@h/x", "https://h/@geheim/x", "http://h/?mail=geheim@h", "rtsp://admin:ge heim@h/", `rtsp://admin:ge"heim@h/`,
 	} {
 		scheme, err := ClassifyURL(raw)
 		if err == nil {
@@ -156,7 +157,15 @@ func TestRedact(t *testing.T) {
 		"'http://u:p@h/x?password=geheim': Connection reset": "'http://***@h/x?password=***': Connection reset",
 		"Authorization: Basic geheim==":                      "Authorization: ***",
 		"plain text, 3 @ 4: fine":                            "plain text, 3 @ 4: fine",
-		"http://h/a@b":                                       "http://h/a@b",
+		"open rtsp://admin:12#34geheim@h/x failed":           "open rtsp://***@h/x failed",
+		"open http://admin:12/geheim?34@h/x failed":          "open http://***@h/x failed",
+		"rtsp://admin:12#34geheim@h/x":                       "rtsp://***",
+		"rtsp://admin:ge heim@h/x":                           "rtsp://***",
+		`rtsp://admin:ge"heim@h/x`:                           "rtsp://***",
+		"http://h/a@b":                                       "http://***",
+		"http://h/x#access_token=geheim":                     "http://h/x#access_token=***",
+		"exec:cam --password geheim -key=geheim -t 0 -o -":   "exec:cam --password *** -key=*** -t 0 -o -",
+		`exec:cam --header "X-Token: geheim" -o -`:           `exec:cam --header *** -o -`,
 	} {
 		if got := Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q; want %q", in, got, want)
