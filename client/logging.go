@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 )
 
 // Logging is the configuration of a server's log.
@@ -22,7 +23,7 @@ type LoggingChange struct {
 // Logging returns the configuration of the server's log.
 func (c *Client) Logging(ctx context.Context) (Logging, error) {
 	var l Logging
-	err := c.doJSON(ctx, http.MethodGet, c.url(nil, "v2", "logging"), nil, &l)
+	err := c.doJSON(ctx, http.MethodGet, c.url(url.Values{"own": {"true"}}, "v2", "logging"), nil, &l)
 	return l, err
 }
 

@@ -298,10 +298,10 @@ func callCases() []conforming {
 		one("statistics of all", "ModelStatistics", "", "", `"name":"add" ... "name":"versions"`),
 		one("statistics of a version", "ModelStatistics", "versions/v1", "", `"name":"versions","version":"1"`),
 		{"settings of the log", []protocolCall{
-			{call: "LogSettings", body: "{}", want: `"log_errors":{"bool_param":true}`},
-			{call: "LogSettings", body: `{"log_info":true,"log_warnings":true}`, want: `"log_info":{"bool_param":true}`},
+			{call: "LogSettings", body: "{}", want: `"log_error":{"bool_param":true}`},
+			{call: "LogSettings", body: `{"log_info":true,"log_warning":true}`, want: `"log_info":{"bool_param":true}`},
 			{call: "LogSettings", body: `{"log_verbose_level":2}`, want: `"log_verbose_level":{"uint32_param":1}`},
-			{call: "LogSettings", body: `{"log_verbose_level":0,"log_info":false,"log_warnings":false}`, want: `"log_info":{"bool_param":false} ... "log_warnings":{"bool_param":false}`},
+			{call: "LogSettings", body: `{"log_verbose_level":0,"log_info":false,"log_warning":false}`, want: `"log_info":{"bool_param":false} ... "log_warning":{"bool_param":false}`},
 		}},
 		{"settings of traces", []protocolCall{
 			{call: "TraceSetting", body: `{"trace_rate":"100"}`, want: `"trace_rate":{"value":["100"]}`},

@@ -13,8 +13,17 @@ import (
 // extension of the Open Inference Protocol.
 const loggingRoute = "/v2/logging"
 
+// ownOption is the option of the query by which the answer has this server's names of the settings, too; Triton's
+// clients expect those of the protocol alone.
+const ownOption = "own"
+
 func (s *Server) loggingRoutes(app *fiber.App) {
-	app.Get(loggingRoute, func(c *fiber.Ctx) error { return c.JSON(s.logAnswer()) })
+	app.Get(loggingRoute, func(c *fiber.Ctx) error {
+		if c.QueryBool(ownOption) {
+			return c.JSON(s.logAnswer())
+		}
+		return c.JSON(s.logState())
+	})
 	app.Post(loggingRoute, func(c *fiber.Ctx) error {
 		body, err := s.readSettings(c)
 		if err != nil {
@@ -27,7 +36,10 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 		if err := (backend{s}).ChangeLog(change); err != nil {
 			return err
 		}
-		return c.JSON(s.logAnswer())
+		if _, own := change["level"]; own {
+			return c.JSON(s.logAnswer())
+		}
+		return c.JSON(s.logState())
 	})
 }
 
@@ -43,6 +55,7 @@ func (s *Server) SetLogLevel(name string) error {
 	if err != nil || name == "" {
 		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name, "debug, info, warn or error")
 	}
+	s.observe.switches.Set() // all levels from the least one on
 	before := tracing.LevelName(s.observe.level.Level())
 	if before == name {
 		return nil

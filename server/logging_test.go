@@ -243,7 +243,7 @@ func TestChangesOfTheLogThatAreRefused(t *testing.T) {
 			t.Errorf("%.40q: %d %s", body, r.StatusCode, &text)
 		}
 	}
-	if code, body := get(t, s, "/v2/logging"); code != 200 || !strings.Contains(body, `"level":"warn"`) {
+	if code, body := get(t, s, "/v2/logging?own=true"); code != 200 || !strings.Contains(body, `"level":"warn"`) {
 		t.Errorf("%d %s", code, body)
 	}
 	for _, level := range []string{"", "loud"} {

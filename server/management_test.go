@@ -207,7 +207,7 @@ func TestCallsOfManagementApart(t *testing.T) {
 		t.Errorf("%d methods", rows)
 	}
 	traces := &inferencepb.TraceSettingRequest{Settings: map[string]*inferencepb.TraceSettingRequest_SettingValue{"trace_level": {Value: []string{"OFF"}}}}
-	logs := &inferencepb.LogSettingsRequest{Settings: map[string]*inferencepb.LogSettingsRequest_SettingValue{"log_warnings": {ParameterChoice: &inferencepb.LogSettingsRequest_SettingValue_BoolParam{BoolParam: true}}}}
+	logs := &inferencepb.LogSettingsRequest{Settings: map[string]*inferencepb.LogSettingsRequest_SettingValue{"log_warning": {ParameterChoice: &inferencepb.LogSettingsRequest_SettingValue_BoolParam{BoolParam: true}}}}
 	for at, want := range map[string]codes.Code{"grpc": codes.Unimplemented, "management_grpc": codes.OK} {
 		api := inferencepb.NewGRPCInferenceServiceClient(conns[at])
 		if _, err := api.TraceSetting(with(k.keys["all"]), traces); status.Code(err) != want {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -29,19 +30,21 @@ import (
 
 // observer connects the hooks of the server's parts to metrics and logs.
 type observer struct {
-	metrics *tracing.Metrics
-	inApp   func(route, class string, took time.Duration) // of a request in its application; nil = it is not measured
-	log     *slog.Logger                                  // failures of one kind are logged at most once a second
-	limiter *tracing.Limiter
-	level   slog.LevelVar // of log; it can change while the server runs
-	debug   *tracing.DebugLog
-	logFile *tracing.LogFile // nil = none
-	tracer  *spans.Tracer    // nil = none
+	metrics  *tracing.Metrics
+	inApp    func(route, class string, took time.Duration) // of a request in its application; nil = it is not measured
+	log      *slog.Logger                                  // failures of one kind are logged at most once a second
+	limiter  *tracing.Limiter
+	level    slog.LevelVar       // of log; it can change while the server runs
+	switches tracing.LogSwitches // of log; they can change, too
+	isoTimes atomic.Bool         // the log's times are called ISO8601
+	debug    *tracing.DebugLog
+	logFile  *tracing.LogFile // nil = none
+	tracer   *spans.Tracer    // nil = none
 }
 
 func newObserver(s *Server) (*observer, error) {
 	o := &observer{}
-	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, Least: &o.level, File: s.cfg.Log.File})
+	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, Least: &o.level, Switches: &o.switches, File: s.cfg.Log.File})
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ const (
 var ownRoutes = []openapi.Route{
 	{Method: "GET", Path: openapiRoute, Role: role.Infer, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
 	{Method: "GET", Path: statusRoute, Role: role.Watch, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
-	{Method: "GET", Path: loggingRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of the log", Answer: logAnswer{}},
-	{Method: "POST", Path: loggingRoute, Role: role.Manage, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logAnswer{}},
+	{Method: "GET", Path: loggingRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of the log", Query: []openapi.Param{{Name: ownOption, Type: "boolean", Doc: "true: with level, format, file and debug_rate of this server"}}, Answer: logState{}},
+	{Method: "POST", Path: loggingRoute, Role: role.Manage, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logState{}},
 	{Method: "GET", Path: "/v2/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces", Answer: openapi.AnyObject},
 	{Method: "POST", Path: "/v2/trace/setting", Role: role.Manage, Tag: tagTelemetry, Summary: "Change the settings of traces", Body: openapi.AnyObject, Answer: openapi.AnyObject},
 	{Method: "GET", Path: "/v2/models/:model/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces, which are those of all models", Answer: openapi.AnyObject},

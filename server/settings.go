@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"math"
 	"strconv"
 
@@ -15,85 +16,90 @@ import (
 
 var _ ingest.Settings = backend{}
 
-// logState is the log's level as the protocol has it: a switch for each level.
+// logState has the settings of the log as the protocol's logging extension has them: a switch for each level.
 type logState struct {
-	Info     bool `json:"log_info"`
-	Warnings bool `json:"log_warnings"`
-	Errors   bool `json:"log_errors"`
-	Verbose  int  `json:"log_verbose_level"`
+	File    string `json:"log_file"`
+	Info    bool   `json:"log_info"`
+	Warning bool   `json:"log_warning"`
+	Error   bool   `json:"log_error"`
+	Verbose int    `json:"log_verbose_level"`
+	Format  string `json:"log_format"`
 }
 
-// logAnswer has the settings of the log under this server's names and the protocol's.
+// logAnswer has the settings of the log under this server's names, too.
 type logAnswer struct {
 	client.Logging
 	logState
-	LogFile   string `json:"log_file"`
-	LogFormat string `json:"log_format"`
 }
 
+// The formats of the protocol's log_format. The times of this server's log are those of ISO 8601 with both.
+const (
+	formatDefault = "default"
+	formatISO     = "ISO8601"
+)
+
 func (s *Server) logState() logState {
-	level := tracing.LevelName(s.observe.level.Level())
-	st := logState{Info: level == "debug" || level == "info", Warnings: level != "error", Errors: true}
-	if level == "debug" {
+	on := func(level slog.Level) bool { return s.observe.level.Level() <= level && s.observe.switches.On(level) }
+	st := logState{File: s.cfg.Log.File, Info: on(slog.LevelInfo), Warning: on(slog.LevelWarn), Error: on(slog.LevelError), Format: formatDefault}
+	if on(slog.LevelDebug) {
 		st.Verbose = 1
+	}
+	if s.observe.isoTimes.Load() {
+		st.Format = formatISO
 	}
 	return st
 }
 
-func (s *Server) logAnswer() logAnswer {
-	l := s.logging()
-	return logAnswer{Logging: l, logState: s.logState(), LogFile: l.File, LogFormat: "default"}
-}
+func (s *Server) logAnswer() logAnswer { return logAnswer{s.logging(), s.logState()} }
 
 // LogSettings implements ingest.Settings.
 func (d backend) LogSettings() map[string]any {
-	a := d.s.logAnswer()
+	a := d.s.logState()
 	return map[string]any{
-		"log_file": a.LogFile, "log_format": a.LogFormat, "log_info": a.Info, "log_warnings": a.Warnings, "log_errors": a.Errors, "log_verbose_level": a.Verbose,
+		"log_file": a.File, "log_format": a.Format, "log_info": a.Info, "log_warning": a.Warning, "log_error": a.Error, "log_verbose_level": a.Verbose,
 	}
 }
 
-// ChangeLog implements ingest.Settings. The levels are those of this server: the switch of
-// a level cannot be off when that of one with more lines is on.
+// ChangeLog implements ingest.Settings.
 func (d backend) ChangeLog(change map[string]any) error {
 	bad := func(name, format string, args ...any) error {
 		return stream.Errorf(stream.InvalidArgument, name, format, args...)
 	}
-	st, is := d.s.logState(), d.LogSettings()
+	st := d.s.logState()
 	level := ""
 	for name, v := range change {
-		var on, ok bool
-		switch name {
-		case "log_info", "log_warnings", "log_errors":
-			if on, ok = v.(bool); !ok {
-				return bad(name, "is not true or false")
-			}
-		}
+		ok := true
 		switch name {
 		case "level":
 			if level, ok = v.(string); !ok || level == "" {
 				return bad(name, "is not a level: want debug, info, warn or error")
 			}
 		case "log_info":
-			st.Info = on
-		case "log_warnings":
-			st.Warnings = on
-		case "log_errors":
-			if st.Errors = on; !on {
-				return bad(name, "cannot be turned off: errors are always logged")
-			}
+			st.Info, ok = v.(bool)
+		case "log_warning":
+			st.Warning, ok = v.(bool)
+		case "log_error":
+			st.Error, ok = v.(bool)
 		case "log_verbose_level":
-			n, ok := v.(int64)
-			if !ok || n < 0 || n > math.MaxUint32 {
+			n, whole := v.(int64)
+			if !whole || n < 0 || n > math.MaxUint32 {
 				return bad(name, "is not a whole number, 0 or more: 0 turns the lines of requests off, and 1 or more on")
 			}
 			st.Verbose = int(n)
-		case "log_file", "log_format":
-			if v != is[name] {
-				return stream.Errorf(stream.Unsupported, name, "cannot be changed while the server runs: set log.file or log.format in its configuration")
+		case "log_file":
+			if v != st.File {
+				return stream.Errorf(stream.Unsupported, name, "log file location can not be updated through network protocol: set log.file in the configuration")
 			}
+		case "log_format":
+			if v != formatDefault && v != formatISO {
+				return bad(name, "is not %s or %s", formatDefault, formatISO)
+			}
+			st.Format = v.(string)
 		default:
-			return bad(name, "is not a setting of the log: want level, log_verbose_level, log_info or log_warnings")
+			return bad(name, "is not a setting of the log: want level, log_verbose_level, log_info, log_warning, log_error or log_format")
+		}
+		if !ok {
+			return bad(name, "is not true or false")
 		}
 	}
 	if level != "" {
@@ -102,21 +108,29 @@ func (d backend) ChangeLog(change map[string]any) error {
 		}
 		return d.s.SetLogLevel(level)
 	}
-	switch {
-	case st.Verbose > 0 && !st.Info:
-		return bad("log_info", "is off while log_verbose_level is %d: send log_verbose_level 0, or log_info true", st.Verbose)
-	case st.Info && !st.Warnings:
-		return bad("log_warnings", "is off while log_info is on: turn that off, too")
-	case st.Verbose > 0:
-		level = "debug"
-	case st.Info:
-		level = "info"
-	case st.Warnings:
-		level = "warn"
-	default:
-		level = "error"
+	return d.s.setLogState(st)
+}
+
+// setLogState sets the least level that is on, and turns off those above that are not.
+func (s *Server) setLogState(st logState) error {
+	levels := []struct {
+		of slog.Level
+		on bool
+	}{{slog.LevelDebug, st.Verbose > 0}, {slog.LevelInfo, st.Info}, {slog.LevelWarn, st.Warning}, {slog.LevelError, st.Error}}
+	least, off := slog.LevelError, []slog.Level(nil)
+	for i := len(levels) - 1; i >= 0; i-- {
+		if levels[i].on {
+			least = levels[i].of
+		} else {
+			off = append(off, levels[i].of)
+		}
 	}
-	return d.s.SetLogLevel(level)
+	s.observe.isoTimes.Store(st.Format == formatISO)
+	if err := s.SetLogLevel(tracing.LevelName(least)); err != nil {
+		return err
+	}
+	s.observe.switches.Set(off...) // after the change was logged
+	return nil
 }
 
 // TraceSettings implements ingest.Settings. They are the same for all models.

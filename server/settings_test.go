@@ -41,13 +41,17 @@ func TestSettingsOfTheProtocol(t *testing.T) {
 	}
 	const log, trace = "/v2/logging", "/v2/trace/setting"
 	for _, c := range []struct{ path, body, keys, want string }{
-		{log, `{"log_verbose_level":1}`, "level log_verbose_level log_info", "debug 1 true"},
-		{log, `{"log_verbose_level":0}`, "level log_verbose_level log_info", "info 0 true"},
-		{log, `{"log_info":false}`, "level log_info log_warnings", "warn false true"},
-		{log, `{"log_warnings":false}`, "level log_warnings log_errors", "error false true"},
-		{log, `{"log_info":true,"log_warnings":true,"log_file":"","log_format":"default"}`, "level log_file log_format", "info  default"},
+		{log, `{"log_verbose_level":1}`, "log_verbose_level log_info", "1 true"},
+		{log, `{"log_verbose_level":0}`, "log_verbose_level log_info", "0 true"},
+		{log, `{"log_info":false}`, "level log_info log_warning", "<nil> false true"},
+		{log + "?own=true", "", "level log_info", "warn false"},
+		{log, `{"log_warning":false}`, "log_warning log_error", "false true"},
+		{log, `{"log_error":false}`, "log_info log_warning log_error log_verbose_level", "false false false 0"},
+		{log, `{"log_verbose_level":1,"log_format":"ISO8601"}`, "log_info log_warning log_error log_verbose_level log_format", "false false false 1 ISO8601"},
+		{log, `{"log_verbose_level":0,"log_info":true,"log_error":true}`, "log_info log_warning log_error log_verbose_level", "true false true 0"},
+		{log, `{"log_info":true,"log_warning":true,"log_file":"","log_format":"default"}`, "log_file log_format log_warning", " default true"},
 		{log, `{"level":"warn"}`, "level", "warn"},
-		{log, "", "level log_info", "warn false"},
+		{log, "", "level log_info", "<nil> false"},
 		{trace, "", "trace_level trace_rate trace_count trace_mode", "[TIMESTAMPS] 100 -1 opentelemetry"},
 		{trace, `{"trace_rate":"10"}`, "trace_level trace_rate", "[TIMESTAMPS] 10"},
 		{trace, `{"trace_level":["OFF"]}`, "trace_level trace_rate", "[OFF] 0"},
@@ -70,10 +74,10 @@ func TestSettingsOfTheProtocol(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{log, `[]`, 400, "the body"}, {log, `{"log_level":1}`, 400, "log_level: "}, {log, `{"log_errors":false}`, 400, "log_errors: "},
+		{log, `[]`, 400, "the body"}, {log, `{"log_level":1}`, 400, "log_level: "}, {log, `{"log_errors":false}`, 400, "log_errors: "}, {log, `{"log_error":"no"}`, 400, "log_error: "},
 		{log, `{"log_info":1}`, 400, "log_info: "}, {log, `{"log_verbose_level":-1}`, 400, "log_verbose_level: "}, {log, `{"log_verbose_level":1.5}`, 400, "log_verbose_level: "},
-		{log, `{"log_file":"/tmp/x"}`, 400, "log_file: "}, {log, `{"log_format":"ISO8601"}`, 400, "log_format: "}, {log, `{"level":"loud"}`, 400, "level: "},
-		{log, `{"log_info":true,"log_warnings":false}`, 400, "log_warnings: "}, {log, `{"level":"info","log_info":true}`, 400, "level: "},
+		{log, `{"log_file":"/tmp/x"}`, 400, "log_file: "}, {log, `{"log_format":"short"}`, 400, "log_format: "}, {log, `{"level":"loud"}`, 400, "level: "},
+		{log, `{"level":"info","log_info":true}`, 400, "level: "},
 		{trace, `{"trace_rate":"0"}`, 400, "trace_rate: "}, {trace, `{"trace_rate":10}`, 400, "trace_rate: "}, {trace, `{"trace_level":["TENSORS"]}`, 400, "trace_level: "},
 		{trace, `{"trace_level":["TIMESTAMPS","OFF"]}`, 400, "trace_level: "}, {trace, `{"trace_file":"/tmp/x"}`, 400, "trace_file: "}, {trace, `{"rate":"1"}`, 400, "rate: "},
 		{"/v2/models/echo/trace/setting", `{"trace_rate":"5"}`, 400, "/v2/trace/setting"}, {"/v2/models/none/trace/setting", "", 404, "none"},

@@ -18,9 +18,10 @@ type LogOptions struct {
 	Format string // "text" (also "") or "json"
 	Level  string // "debug", "info" (also ""), "warn" or "error"
 	// Least is set to Level, and may be changed while the log is used; nil = Level stays.
-	Least  *slog.LevelVar
-	File   string    // a file to append to as well, if not ""
-	Stderr io.Writer // nil = the process's standard error
+	Least    *slog.LevelVar
+	Switches *LogSwitches // turn levels off, and may be changed, too; nil = none is off
+	File     string       // a file to append to as well, if not ""
+	Stderr   io.Writer    // nil = the process's standard error
 	// Lines says that texts of several lines, such as tracebacks, follow their record, indented,
 	// for people. It is so on a terminal, if there is no file.
 	Lines bool
@@ -50,15 +51,18 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 		}
 		out = append(out, file)
 	}
+	if o.Switches == nil {
+		o.Switches = new(LogSwitches)
+	}
 	opts := &slog.HandlerOptions{Level: o.Least}
 	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(controls{out}, opts)), file, nil
+		return slog.New(switched{slog.NewJSONHandler(controls{out}, opts), o.Switches}), file, nil
 	}
 	text := slog.NewTextHandler(out, opts)
 	if o.Lines || o.Stderr == nil && file == nil && isDevice(os.Stderr) {
-		return slog.New(linesHandler{text, out}), file, nil
+		return slog.New(switched{linesHandler{text, out}, o.Switches}), file, nil
 	}
-	return slog.New(text), file, nil
+	return slog.New(switched{text, o.Switches}), file, nil
 }
 
 // controls escapes what JSON may have in its strings as it is, and terminals obey: DEL and U+0080 to

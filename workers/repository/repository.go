@@ -404,7 +404,8 @@ func (r *Repository) beside(base *workers.Config, text []byte, path string, poli
 	}
 	versions, shadow := got.Versions, got.Shadow
 	got.Versions, got.Shadow = workers.Versions{}, workers.Shadow{}
-	if empty, err := r.YAML(nil, path, any); err != nil || !reflect.DeepEqual(got, empty) {
+	named, _ := r.YAML(text, path, "") // the source that the file itself names
+	if empty, err := r.YAML(nil, path, any); err != nil || named.Source != "" || !reflect.DeepEqual(got, empty) {
 		return stream.Errorf(stream.InvalidArgument, "", "%s is beside a config.pbtxt, and so may have the sections versions and shadow only: put the rest there, or leave one of the files out", path)
 	}
 	if policy {

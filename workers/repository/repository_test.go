@@ -585,6 +585,7 @@ func TestWeightsBesideTriton(t *testing.T) {
 	for text, want := range map[string]string{
 		`batching: {max_size: 2}`:             "versions and shadow only",
 		`source: delay`:                       "versions and shadow only",
+		`source: identity`:                    "versions and shadow only",
 		`versions: {latest: 2}`:               "version_policy",
 		`versions: {colour: 1}`:               "colour",
 		`versions: {weights: ["1=1", "1=2"]}`: "weights",
