@@ -2,10 +2,9 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"millrace/internal/setting"
+	"millrace/internal/textfile"
 	"millrace/internal/yamltext"
 	"millrace/stream/coded"
 )
@@ -25,21 +25,23 @@ const maxFile = 1 << 20
 // joined, and each has the form FILE:LINE: PATH: message. Relative paths in the file are
 // relative to its folder.
 func Load(path string) (Config, error) {
-	f, err := os.Open(path)
+	c, _, err := LoadAgain(context.Background(), path, textfile.Shape{})
+	return c, err
+}
+
+// LoadAgain does what Load does, and returns the shape of the text for the next call. With the shape of a text before, a file that
+// is empty, cut or still written is an error.
+func LoadAgain(ctx context.Context, path string, before textfile.Shape) (Config, textfile.Shape, error) {
+	text, err := textfile.Again(ctx, path, maxFile, before)
 	if err != nil {
-		return Config{}, err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return Config{}, err
-	}
-	if len(text) > maxFile {
-		return Config{}, fmt.Errorf("%s is larger than 1MiB", path)
+		return Config{}, before, err
 	}
 	c, err := parse(text, path, filepath.Dir(path))
 	c.File = path
-	return c, err
+	if err != nil {
+		return c, before, err
+	}
+	return c, textfile.ShapeOf(text), nil
 }
 
 // Parse reads a configuration as Load does. name is the file's name in errors; relative

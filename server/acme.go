@@ -29,6 +29,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"millrace/config"
+	"millrace/internal/textfile"
 	"millrace/stream"
 )
 
@@ -104,7 +105,7 @@ func newAuthority(cfg *Config) (*authority, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if c.DirectoryCA != "" {
-		pem, err := os.ReadFile(c.DirectoryCA)
+		pem, err := textfile.Read(c.DirectoryCA, maxPEM)
 		if err != nil {
 			return nil, bad("directory_ca", "%w", err)
 		}

@@ -57,15 +57,6 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
 	}
-	failed := func(setting string) func(error) {
-		return func(err error) {
-			if err == nil {
-				s.log.Warn("a file can be read again", "setting", setting)
-				return
-			}
-			s.log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
-		}
-	}
 	var err error
 	if a.key, err = secret.Read(s.cfg.APIKey); err != nil {
 		return nil, bad("api_key", err)
@@ -81,17 +72,17 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 		return nil, bad("auth.roles", err)
 	}
 	if c.Keys != "" {
-		if a.keys, err = auth.OpenKeys(c.Keys, failed("auth.keys")); err != nil {
+		if a.keys, err = auth.OpenKeys(c.Keys, s.rereadFailed("auth.keys")); err != nil {
 			return nil, bad("auth.keys", err)
 		}
 	}
 	if c.Users != "" {
-		if a.users, err = auth.OpenUsers(c.Users, failed("auth.users")); err != nil {
+		if a.users, err = auth.OpenUsers(c.Users, s.rereadFailed("auth.users")); err != nil {
 			return nil, bad("auth.users", err)
 		}
 	}
 	if s.cfg.TLS.ClientCA != "" {
-		if a.clients, err = auth.OpenAuthority(s.cfg.TLS.ClientCA, failed("tls.client_ca")); err != nil {
+		if a.clients, err = auth.OpenAuthority(s.cfg.TLS.ClientCA, s.rereadFailed("tls.client_ca")); err != nil {
 			return nil, bad("tls.client_ca", err)
 		}
 		s.tls.ClientAuth, s.tls.VerifyConnection = tls.RequestClientCert, a.clients.Verify

@@ -82,6 +82,17 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	return err
 }
 
+// rereadFailed returns what is called when the file of a setting cannot be read again, and with nil when it can be.
+func (s *Server) rereadFailed(setting string) func(error) {
+	return func(err error) {
+		if err == nil {
+			s.log.Warn("a file can be read again", "setting", setting)
+			return
+		}
+		s.log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
+	}
+}
+
 // rereadFiles reads the files of the certificate, now instead of at their next check.
 func (s *Server) rereadFiles() error {
 	if s.certificate == nil {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/crypto/acme"
 
 	"millrace/config"
+	"millrace/internal/textfile"
 	"millrace/stream"
 )
 
@@ -34,7 +35,7 @@ func (s *Server) loadTLS() (err error) {
 		}
 		return err
 	}
-	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts))
+	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts), s.rereadFailed("tls.cert"))
 	if s.certificate != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
 	}
@@ -43,7 +44,7 @@ func (s *Server) loadTLS() (err error) {
 
 // readCertificate returns the certificate in files, or nil when there is none. names are
 // the names for one that the server makes.
-func readCertificate(c config.TLS, names []string) (*keyPair, error) {
+func readCertificate(c config.TLS, names []string, failed func(error)) (*keyPair, error) {
 	if !c.On() {
 		return nil, nil
 	}
@@ -53,7 +54,7 @@ func readCertificate(c config.TLS, names []string) (*keyPair, error) {
 			return nil, fmt.Errorf("tls.self_signed: %w", err)
 		}
 	}
-	files := &keyPair{cert: c.Cert, key: c.Key}
+	files := &keyPair{cert: c.Cert, key: c.Key, failed: failed}
 	if _, err := files.get(nil); err != nil {
 		return nil, err
 	}
@@ -63,52 +64,60 @@ func readCertificate(c config.TLS, names []string) (*keyPair, error) {
 // keyPair is a certificate in files, which may be replaced while the server runs.
 type keyPair struct {
 	cert, key string
+	failed    func(error) // see textfile.Options
 
-	mu      sync.Mutex
-	loaded  *tls.Certificate
-	mod     time.Time
-	checked time.Time
+	mu    sync.Mutex
+	files *textfile.Watched[*tls.Certificate] // nil until the files were read for the first time
 }
 
-// checkInterval is the time between two checks of the files.
-const checkInterval = 10 * time.Second
+const (
+	// checkInterval is the time between two checks of the files.
+	checkInterval = 10 * time.Second
+	maxPEM        = 1 << 20 // bytes of a file
+)
 
 // get is tls.Config.GetCertificate. When the files cannot be read, for example while
 // one is being replaced, the certificate stays as it was.
 func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	files, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	return files.Get(time.Now()), nil
+}
+
+func (k *keyPair) open() (*textfile.Watched[*tls.Certificate], error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
-	if k.loaded != nil && now.Sub(k.checked) < checkInterval {
-		return k.loaded, nil
+	if k.files != nil {
+		return k.files, nil
 	}
-	k.checked = now
-	st, err := os.Stat(k.cert)
-	if err == nil && k.loaded != nil && st.ModTime().Equal(k.mod) {
-		return k.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(k.cert, k.key)
-	}
-	switch {
-	case err == nil:
-		k.loaded, k.mod = &pair, st.ModTime()
-	case k.loaded == nil:
+	files, err := textfile.Open(textfile.Options[*tls.Certificate]{
+		Paths: []string{k.cert, k.key}, Most: maxPEM, Every: checkInterval, Failed: k.failed,
+		Parse: func(texts [][]byte) (*tls.Certificate, error) {
+			pair, err := tls.X509KeyPair(texts[0], texts[1])
+			if err != nil {
+				return nil, fmt.Errorf("%s with %s: %w", k.cert, k.key, err)
+			}
+			return &pair, nil
+		},
+	})
+	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used: %w", k.cert, k.key, err)
 	}
-	return k.loaded, nil
+	k.files = files
+	return files, nil
 }
 
 // reread reads the files now.
 func (k *keyPair) reread() error {
-	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	files, err := k.open()
 	if err != nil {
+		return err
+	}
+	if err := files.Reread(); err != nil {
 		return stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used, and the certificate stays as it was: %w", k.cert, k.key, err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.loaded, k.checked = &pair, time.Time{}
 	return nil
 }
 

@@ -46,6 +46,8 @@ type watched struct {
 	ignored      map[string]bool // those that the program writes
 	moves        map[string]int  // looks in a row at which a file of settings had changed
 	alone        map[string]int  // loads in a row for files of settings alone, by file; "" = new ones and those that are gone
+	empty        map[string]bool // those that are empty, and were not when the program was loaded
+	emptyLooks   int             // looks in a row at which there were any
 	since        int             // looks since the last one of these
 }
 
@@ -179,6 +181,20 @@ func (s *Server) logOwn(name string, files []string) {
 	}
 }
 
+// emptyLooks is the number of looks in a row at which files were empty before the log names them.
+const emptyLooks = 4
+
+// logEmpty says that a program is not loaded again for files that are empty.
+func (s *Server) logEmpty(name string, w *watched) {
+	if len(w.empty) == 0 {
+		w.emptyLooks = 0
+		return
+	}
+	if w.emptyLooks++; w.emptyLooks == emptyLooks {
+		s.log.Warn("files of a program are empty, and were not before: the program is not loaded again for them", "model", name, "files", strings.Join(slices.Sorted(maps.Keys(w.empty)), " "))
+	}
+}
+
 // watchPrograms loads programs again when their files change, until ctx ends. One that cannot be
 // loaded stays as it was before.
 func (s *Server) watchPrograms(ctx context.Context) {
@@ -204,6 +220,7 @@ func (s *Server) watchPrograms(ctx context.Context) {
 				s.logFixed(name, w)
 			}
 			s.logOwn(name, own)
+			s.logEmpty(name, w)
 			if changed == nil || s.draining.Load() {
 				continue
 			}
@@ -236,6 +253,7 @@ func (s *Server) hasDaemons(name string) bool {
 // settings that go on changing hold up no others.
 func (w *watched) look() (changed, own []string) {
 	now := w.files()
+	w.keepEmptied(now)
 	moving := differing(w.seen, now)
 	w.seen = now
 	moves := map[string]int{}
@@ -268,6 +286,17 @@ func (w *watched) look() (changed, own []string) {
 		return nil, own
 	}
 	return changed, own
+}
+
+// keepEmptied leaves files as they were loaded that are empty now and were not: programs that write a file empty it first. empty has them.
+func (w *watched) keepEmptied(now map[string]fileState) {
+	empty := map[string]bool{}
+	for file, state := range now {
+		if was := w.loaded[file]; state.size == 0 && was.size > 0 {
+			now[file], empty[file] = was, true
+		}
+	}
+	w.empty = empty
 }
 
 // countAlone counts a change of files of settings alone, and returns those of them that have made

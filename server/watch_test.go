@@ -46,6 +46,17 @@ func TestWatchedFiles(t *testing.T) {
 			t.Errorf("%s: %q again", c.name, again)
 		}
 	}
+	put("service.py", "") // a program that writes it empties it first
+	for range 3 {
+		if got, _ := w.look(); got != nil || !w.empty[filepath.Join(dir, "service.py")] {
+			t.Errorf("emptied: %q, and empty are %v", got, w.empty)
+		}
+	}
+	put("service.py", "333")
+	w.look()
+	if got, _ := w.look(); !slices.Equal(got, []string{filepath.Join(dir, "service.py")}) || len(w.empty) > 0 {
+		t.Errorf("written: %q", got)
+	}
 	if err := os.Remove(filepath.Join(dir, "new.py")); err != nil {
 		t.Fatal(err)
 	}

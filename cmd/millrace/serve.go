@@ -20,6 +20,7 @@ import (
 	"millrace/examples/spotter"
 	"millrace/internal/heap"
 	"millrace/internal/setting"
+	"millrace/internal/textfile"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/coded"
@@ -226,6 +227,8 @@ type flagSettings struct {
 	alone  bool     // it is a program, and the only model
 	args   []string // of the program; nil = none are given
 
+	shape textfile.Shape // of the file that was read last
+
 	secrets map[string]string // variables that are removed from the environment when the server starts
 }
 
@@ -270,7 +273,7 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 		file, from = os.Getenv(config.EnvConfig), config.EnvConfig
 	}
 	if file != "" {
-		cfg, err = config.Load(file)
+		cfg, f.shape, err = config.LoadAgain(context.Background(), file, f.shape)
 	} else if f.flags.Changed("config") {
 		return cfg, usagef("--config: is empty: want a file")
 	}

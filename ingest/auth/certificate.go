@@ -5,17 +5,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"millrace/ingest"
+	"millrace/internal/textfile"
 )
 
 // Authority is a file with the certificates that may sign those of clients, read again when it changes. It is safe for
 // concurrent use.
 type Authority struct {
-	file *watched[*x509.CertPool]
+	file *textfile.Watched[*x509.CertPool]
 
 	mu    sync.Mutex
 	by    *x509.CertPool                 // with which those of valid were verified
@@ -27,15 +27,11 @@ const maxValid = 4096
 
 // OpenAuthority reads a file in PEM. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the certificates stay as they were.
 func OpenAuthority(path string, failed func(error)) (*Authority, error) {
-	file, err := watch(path, readPool, failed)
+	file, err := watch(path, parsePool, failed)
 	return &Authority{file: file}, err
 }
 
-func readPool(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
+func parsePool(text []byte, path string) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s has no certificate in PEM", path)
@@ -61,7 +57,7 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	if !now.Before(chain[0].NotAfter) {
 		return errors.New("the certificate has expired")
 	}
-	roots := a.file.get(now)
+	roots := a.file.Get(now)
 	a.mu.Lock()
 	if a.by != roots || len(a.valid) >= maxValid {
 		a.by, a.valid = roots, map[*x509.Certificate]struct{}{}
@@ -90,7 +86,7 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 }
 
 // Recheck has the next call look at the file.
-func (a *Authority) Recheck() { a.file.recheck() }
+func (a *Authority) Recheck() { a.file.Recheck() }
 
 // NameOf returns the name in a client certificate: its common name, or its first name or address.
 func NameOf(c *x509.Certificate) (string, error) {

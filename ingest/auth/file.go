@@ -2,14 +2,12 @@ package auth
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
+	"millrace/internal/textfile"
 	"millrace/internal/yamltext"
 )
 
@@ -22,26 +20,7 @@ const (
 // checkInterval is the time between two looks at a file.
 const checkInterval = time.Second
 
-// readFile decodes a file of YAML into v. Errors have none of its text, which has digests.
-func readFile(path string, v any) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return err
-	case len(text) > maxFile:
-		return fmt.Errorf("%s has more than %d bytes", path, maxFile)
-	}
-	if err := parse(text, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
+// parse decodes YAML. Errors have none of its text, which has digests.
 func parse(text []byte, v any) error {
 	return yamltext.Decode(text, yamltext.Limit{Bytes: maxFile, Tokens: maxFile}, v, true)
 }
@@ -96,62 +75,11 @@ func Lock(path string) (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil // which ends the lock
 }
 
-// watched is what a file has, which is read again when the file changes. It is safe for concurrent use.
-type watched[T any] struct {
-	path   string
-	read   func(path string) (T, error)
-	failed func(error) // is called when the file cannot be read again, and what it had stays; with nil when it can be
-
-	mu      sync.Mutex
-	checked time.Time
-	seen    os.FileInfo
-	value   T
-	fault   string // why it could not be read at the last look; "" = it could
-}
-
-// watch reads a file for the first time.
-func watch[T any](path string, read func(string) (T, error), failed func(error)) (*watched[T], error) {
-	w := &watched[T]{path: path, read: read, failed: failed, checked: time.Now()}
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if w.value, err = read(path); err != nil {
-		return nil, err
-	}
-	w.seen = st
-	return w, nil
-}
-
-// get returns what the file has, as of at most checkInterval ago.
-func (w *watched[T]) get(now time.Time) T {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if d := now.Sub(w.checked); d >= 0 && d < checkInterval {
-		return w.value
-	}
-	w.checked = now
-	st, err := os.Stat(w.path)
-	if err == nil && !(os.SameFile(st, w.seen) && st.ModTime().Equal(w.seen.ModTime()) && st.Size() == w.seen.Size()) {
-		var v T
-		if v, err = w.read(w.path); err == nil {
-			w.value, w.seen = v, st
-		}
-	}
-	fault := ""
-	if err != nil {
-		fault = err.Error()
-	}
-	if fault != w.fault { // once for each fault, and not at each look
-		w.fault = fault
-		w.failed(err)
-	}
-	return w.value
-}
-
-// recheck has the next get look at the file.
-func (w *watched[T]) recheck() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.checked = time.Time{}
+// watch reads a file for the first time, and again when it changes. failed is called when the file cannot be read again, and what it
+// had stays; with nil when it can be.
+func watch[T any](path string, parse func(text []byte, path string) (T, error), failed func(error)) (*textfile.Watched[T], error) {
+	return textfile.Open(textfile.Options[T]{
+		Paths: []string{path}, Most: maxFile, Every: checkInterval, Failed: failed,
+		Parse: func(texts [][]byte) (T, error) { return parse(texts[0], path) },
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"millrace/ingest"
 	"millrace/internal/role"
 	"millrace/internal/secret"
+	"millrace/internal/textfile"
 )
 
 // Grant is what an entry of a file allows its owner.
@@ -100,11 +101,21 @@ func (k *Key) check() (role.Set, error) {
 
 // ReadKeys returns the entries of a file. Errors name the entry.
 func ReadKeys(path string) ([]Key, error) {
-	var f keyFile
-	if err := readFile(path, &f); err != nil {
+	text, err := textfile.Read(path, maxFile)
+	if err != nil {
 		return nil, err
 	}
-	if err := f.check(); err != nil {
+	return parseKeys(text, path)
+}
+
+// parseKeys returns the entries in the text of a file.
+func parseKeys(text []byte, path string) ([]Key, error) {
+	var f keyFile
+	err := parse(text, &f)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f.Keys, nil
@@ -132,7 +143,9 @@ func (f *keyFile) check() error {
 func WriteKeys(path string, keys []Key) error { return writeFile(path, keyFile{keys}) }
 
 // Keys are the keys of a file, which is read again when it changes. It is safe for concurrent use.
-type Keys struct{ file *watched[map[string]*known] }
+type Keys struct {
+	file *textfile.Watched[map[string]*known]
+}
 
 // known is an entry that is in use.
 type known struct {
@@ -150,8 +163,8 @@ func OpenKeys(path string, failed func(error)) (*Keys, error) {
 	return &Keys{file}, err
 }
 
-func keysByID(path string) (map[string]*known, error) {
-	keys, err := ReadKeys(path)
+func keysByID(text []byte, path string) (map[string]*known, error) {
+	keys, err := parseKeys(text, path)
 	if err != nil {
 		return nil, err
 	}
@@ -169,14 +182,14 @@ func keysByID(path string) (map[string]*known, error) {
 }
 
 // Recheck has the next call look at the file.
-func (k *Keys) Recheck() { k.file.recheck() }
+func (k *Keys) Recheck() { k.file.Recheck() }
 
 // Authenticate returns whose key text is; nil when it is nobody's, or when expired.
 func (k *Keys) Authenticate(text string, now time.Time) (p *ingest.Principal, expired bool) {
 	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
 		return nil, false
 	}
-	e := k.file.get(now)[text[len(keyPrefix):idEnd]]
+	e := k.file.Get(now)[text[len(keyPrefix):idEnd]]
 	if e == nil || !secret.HasDigest(text[idEnd+1:], &e.sum) {
 		return nil, false
 	}
@@ -188,7 +201,7 @@ func (k *Keys) Authenticate(text string, now time.Time) (p *ingest.Principal, ex
 
 // Current returns the principal with the identity of p as the file has it now, or nil.
 func (k *Keys) Current(p *ingest.Principal, now time.Time) *ingest.Principal {
-	e := k.file.get(now)[strings.TrimPrefix(p.Key, "key:")]
+	e := k.file.Get(now)[strings.TrimPrefix(p.Key, "key:")]
 	if e == nil || e.expired(now) {
 		return nil
 	}

@@ -109,7 +109,7 @@ func TestFaultsAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	looks("no such file")
-	if err := os.WriteFile(path, []byte("keys: 1"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("keys: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	looks("keys.yaml: ")
@@ -119,20 +119,12 @@ func TestFaultsAreToldOnce(t *testing.T) {
 	looks("<nil>")
 }
 
-func parseKeys(text string) ([]Key, error) {
-	var f keyFile
-	if err := parse([]byte(text), &f); err != nil {
-		return nil, err
-	}
-	return f.Keys, f.check()
-}
-
 func TestParseRefuses(t *testing.T) {
 	good := "keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) + "\n  roles: [infer]\n"
-	if keys, err := parseKeys(good); err != nil || len(keys) != 1 {
+	if keys, err := parseKeys([]byte(good), "f"); err != nil || len(keys) != 1 {
 		t.Fatalf("%v %v", keys, err)
 	}
-	if keys, err := parseKeys(""); err != nil || len(keys) != 0 {
+	if keys, err := parseKeys(nil, "f"); err != nil || len(keys) != 0 {
 		t.Errorf("an empty file: %v %v", keys, err)
 	}
 	for _, c := range []struct{ from, to, err string }{
@@ -145,7 +137,7 @@ func TestParseRefuses(t *testing.T) {
 		{"roles:", "models: ['a[']\n  roles:", "keys[0].models: [0]"},
 		{"keys:\n", "keys:\n- {name: b, id: k123456789ab, sha256: '" + strings.Repeat("b", 64) + "', roles: [watch]}\n", "is there twice"},
 	} {
-		if _, err := parseKeys(strings.Replace(good, c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.err) {
+		if _, err := parseKeys([]byte(strings.Replace(good, c.from, c.to, 1)), "f"); err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %s", c.to, err, c.err)
 		}
 	}
@@ -155,7 +147,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) + "\n  roles: [infer]\n  expires: 2027-01-01T00:00:00Z\n")
 	f.Add("keys: {}")
 	f.Fuzz(func(t *testing.T, text string) {
-		keys, err := parseKeys(text)
+		keys, err := parseKeys([]byte(text), "f")
 		for i := range keys {
 			if err == nil && keys[i].Check() != nil {
 				t.Errorf("%v", keys[i])

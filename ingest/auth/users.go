@@ -10,6 +10,7 @@ import (
 	"millrace/internal/bulk"
 	"millrace/internal/processors"
 	"millrace/internal/role"
+	"millrace/internal/textfile"
 	"millrace/stream"
 )
 
@@ -46,11 +47,21 @@ func (u *User) check() (role.Set, error) {
 
 // ReadUsers returns the entries of a file. Errors name the entry.
 func ReadUsers(path string) ([]User, error) {
-	var f userFile
-	if err := readFile(path, &f); err != nil {
+	text, err := textfile.Read(path, maxFile)
+	if err != nil {
 		return nil, err
 	}
-	if err := f.check(); err != nil {
+	return parseUsers(text, path)
+}
+
+// parseUsers returns the entries in the text of a file.
+func parseUsers(text []byte, path string) ([]User, error) {
+	var f userFile
+	err := parse(text, &f)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f.Users, nil
@@ -85,7 +96,7 @@ func WithoutUser(users []User, name string) (kept []User, removed bool) {
 
 // Users are the users of a file, which is read again when it changes. It is safe for concurrent use.
 type Users struct {
-	file  *watched[map[string]*known]
+	file  *textfile.Watched[map[string]*known]
 	turns chan struct{}
 }
 
@@ -102,8 +113,8 @@ func OpenUsers(path string, failed func(error)) (*Users, error) {
 	return &Users{file, make(chan struct{}, hashingAtOnce())}, err
 }
 
-func usersByName(path string) (map[string]*known, error) {
-	users, err := ReadUsers(path)
+func usersByName(text []byte, path string) (map[string]*known, error) {
+	users, err := parseUsers(text, path)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +128,7 @@ func usersByName(path string) (map[string]*known, error) {
 }
 
 // Recheck has the next call look at the file.
-func (u *Users) Recheck() { u.file.recheck() }
+func (u *Users) Recheck() { u.file.Recheck() }
 
 // absent is the hash that is computed for a user who is not there, so that an answer takes as long as for one who is.
 var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
@@ -128,7 +139,7 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 	if len(password) > MaxPassword {
 		return nil, nil
 	}
-	e := u.file.get(now)[name]
+	e := u.file.Get(now)[name]
 	there := e != nil && e.password != "" && !e.expired(now)
 	h := recommended
 	_, salt, sum, _ := parseHash(absent)
@@ -158,13 +169,13 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 
 // HasPassword reports whether a name has an entry with a password.
 func (u *Users) HasPassword(name string, now time.Time) bool {
-	e := u.file.get(now)[name]
+	e := u.file.Get(now)[name]
 	return e != nil && e.password != ""
 }
 
 // Current returns the user of a name as the file has it now, and whether there is an entry: one that has expired has no user.
 func (u *Users) Current(name string, now time.Time) (p *ingest.Principal, there bool) {
-	e := u.file.get(now)[name]
+	e := u.file.Get(now)[name]
 	if e == nil {
 		return nil, false
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"millrace/internal/httpd"
+	"millrace/internal/textfile"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -28,6 +29,9 @@ type Store struct {
 	streams []*Config // in the order in which they were added
 }
 
+// maxStore is the largest file of streams, in bytes.
+const maxStore = 64 << 20
+
 // storeFile is the content of the file.
 type storeFile struct {
 	Streams []*Config `json:"streams"`
@@ -43,7 +47,7 @@ func OpenStore(path string, own []Config, most int) (*Store, error) {
 	fault := func(err error) error {
 		return stream.Errorf(stream.InvalidArgument, "streams_file", "%s: %w", path, err)
 	}
-	text, err := os.ReadFile(path)
+	text, err := textfile.Read(path, maxStore)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, stream.Errorf(stream.InvalidArgument, "streams_file", "%w", err)
 	}

@@ -5,9 +5,10 @@ package labels
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"unicode/utf8"
+
+	"millrace/internal/textfile"
 )
 
 // The bounds of a file.
@@ -26,17 +27,10 @@ func Read(path string) ([]string, error) {
 	case !st.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	text, err := textfile.Read(path, maxFile)
 	switch {
 	case err != nil:
-		return nil, err
-	case len(text) > maxFile:
-		return nil, fmt.Errorf("%s is larger than %d bytes: want a file with a name per line", path, maxFile)
+		return nil, fmt.Errorf("%w: want a file with a name per line", err)
 	case !utf8.Valid(text):
 		return nil, fmt.Errorf("%s is not UTF-8 text: want a file with a name per line", path)
 	}

@@ -7,9 +7,9 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
+
+	"millrace/internal/textfile"
 )
 
 // Equal reports whether two secrets are equal. The time it takes depends on their lengths only: their digests
@@ -52,17 +52,9 @@ func File(setting string) string {
 
 // ReadFile returns the contents of a file without the line end behind them.
 func ReadFile(path string) (string, error) {
-	f, err := os.Open(path)
+	text, err := textfile.Read(path, maxFile)
 	if err != nil {
 		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("cannot be read: %w", err)
-	case len(text) > maxFile:
-		return "", fmt.Errorf("%s has more than %d bytes", path, maxFile)
 	}
 	s := strings.TrimRight(string(text), "\r\n")
 	switch {

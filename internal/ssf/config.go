@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 
+	"millrace/internal/textfile"
 	"millrace/internal/yamltext"
 )
 
@@ -21,15 +21,7 @@ const maxDepth = 64
 // Read returns a configuration file as a value that encoding/json writes so that a reader can
 // tell whole numbers from others: 1.0 stays 1.0.
 func Read(path string) (map[string]any, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > maxFile {
-		return nil, fmt.Errorf("%s: is larger than %d bytes", path, maxFile)
-	}
-	data, err := os.ReadFile(path)
+	data, err := textfile.Read(path, maxFile)
 	if err != nil {
 		return nil, err
 	}

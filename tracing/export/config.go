@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"millrace/internal/setting"
+	"millrace/internal/textfile"
 	"millrace/stream/coded"
 )
 
@@ -278,7 +278,7 @@ func (c Config) tlsConfig() (*tls.Config, error) {
 		if c.TLS.Insecure {
 			return nil, bad("tls.insecure_skip_verify", "and tracing.tls.ca exclude each other")
 		}
-		pem, err := os.ReadFile(c.TLS.CA)
+		pem, err := textfile.Read(c.TLS.CA, 16<<20)
 		if err != nil {
 			return nil, bad("tls.ca", "%v", err)
 		}

@@ -24,6 +24,7 @@ import (
 
 	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
+	"millrace/internal/textfile"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -51,8 +52,10 @@ type Options struct {
 // Repository implements workers.Repository.
 type Repository struct {
 	Options
-	mu   sync.Mutex
-	sent int64
+	guard  textfile.Guard // of files on a file system that hangs
+	mu     sync.Mutex
+	sent   int64
+	shapes map[string]textfile.Shape // of the configurations that were read, by path
 }
 
 var _ workers.Repository = (*Repository)(nil)
@@ -131,9 +134,16 @@ func (r *Repository) Names() (out []string, err error) {
 	if r.Dir == "" {
 		return nil, nil
 	}
+	if out, err = textfile.Guarded(&r.guard, r.Dir, r.names); err != nil {
+		return nil, stream.Errorf(stream.Unavailable, "model_repository", "%w", err)
+	}
+	return out, nil
+}
+
+func (r *Repository) names() (out []string, err error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
-		return nil, stream.Errorf(stream.Unavailable, "model_repository", "%s: %w", r.Dir, bare(err))
+		return nil, fmt.Errorf("%s: %w", r.Dir, bare(err))
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") || len(out) >= maxModels {
@@ -144,7 +154,7 @@ func (r *Repository) Names() (out []string, err error) {
 		case err == nil && st.IsDir():
 			out = append(out, e.Name())
 		case err != nil && !errors.Is(err, fs.ErrNotExist): // it may be there
-			return nil, stream.Errorf(stream.Unavailable, "model_repository", "%s: %w", filepath.Join(r.Dir, e.Name()), bare(err))
+			return nil, fmt.Errorf("%s: %w", filepath.Join(r.Dir, e.Name()), bare(err))
 		}
 	}
 	return out, nil
@@ -350,11 +360,11 @@ func (c *configured) needsFile() bool {
 func (r *Repository) config(name, dir string, sent []byte) (c *configured, err error) {
 	c = &configured{base: workers.Config{Name: name}}
 	yamlPath, textPath := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "config.pbtxt")
-	yaml, err := readConfig(r.Dir, yamlPath)
+	yaml, err := r.readConfig(yamlPath)
 	if err != nil {
 		return nil, err
 	}
-	text, err := readConfig(r.Dir, textPath)
+	text, err := r.readConfig(textPath)
 	switch {
 	case err != nil:
 		return nil, err
@@ -420,7 +430,30 @@ func (r *Repository) beside(base *workers.Config, text []byte, path string, poli
 	return nil
 }
 
-// readConfig returns a configuration file, nil when there is none.
+// readConfig returns a configuration file, nil when there is none. One that was emptied or cut since it was read before is an error.
+func (r *Repository) readConfig(path string) (text []byte, err error) {
+	text, err = textfile.Guarded(&r.guard, path, func() ([]byte, error) { return readConfig(r.Dir, path) })
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text == nil {
+		delete(r.shapes, path)
+		return nil, nil
+	}
+	if err := r.shapes[path].Check(path, text); err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%w: write it again, or remove it", err)
+	}
+	if r.shapes == nil || len(r.shapes) > 2*maxModels {
+		r.shapes = map[string]textfile.Shape{}
+	}
+	if strings.HasPrefix(path, r.Dir) { // the files of a load request are written once
+		r.shapes[path] = textfile.ShapeOf(text)
+	}
+	return text, nil
+}
+
 func readConfig(root, path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -436,16 +469,20 @@ func readConfig(root, path string) ([]byte, error) {
 	if err := inside(root, path); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig))
+	text, err := textfile.Read(path, maxConfig)
 	if text == nil {
 		text = []byte{}
 	}
-	return text, err
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+	}
+	switch after, err := os.Stat(path); {
+	case err != nil:
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+	case !os.SameFile(st, after) || after.Size() != int64(len(text)) || !after.ModTime().Equal(st.ModTime()):
+		return nil, stream.Errorf(stream.Unavailable, "", "%s has changed while it was read: load the model again when it is written", path)
+	}
+	return text, nil
 }
 
 // inside reports an error when a file is a link to one outside of the repository.

@@ -310,10 +310,22 @@ func TestReloadInPlace(t *testing.T) {
 	if load(workers.Load{}) != second {
 		t.Error("the file is what it was, and the model was loaded again")
 	}
-	r.write(t, "m/config.yaml", "batching: {max_size: 3}")
-	if g := load(workers.Load{}); g == second || g.Model().MaxBatch != 3 {
+	r.write(t, "m/config.yaml", "batching: {max_size: 3}\n")
+	third := load(workers.Load{})
+	if third == second || third.Model().MaxBatch != 3 {
 		t.Error("the configuration has changed, and the model was not loaded again")
 	}
+	for _, text := range []string{"", "# nothing yet\n", "batching: {max_size: 2}"} {
+		r.write(t, "m/config.yaml", text)
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil || !strings.Contains(err.Error(), "still be written") {
+			t.Errorf("with the configuration %q: %v", text, err)
+		}
+		if g, err := r.Group("m", ""); err != nil || g != third || !g.Ready() {
+			t.Errorf("the old model does not serve: %v", err)
+		}
+	}
+	r.write(t, "m/config.yaml", "batching: {max_size: 3}\n")
+	load(workers.Load{})
 	if rows := r.Index(); len(rows) != 1 || rows[0].Reason != "" {
 		t.Errorf("%+v", rows)
 	}

@@ -1,0 +1,230 @@
+package textfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// patience is how long Get waits for a look at the files.
+const patience = 250 * time.Millisecond
+
+// Options are what Open is called with.
+type Options[T any] struct {
+	Paths []string
+	Most  int64         // the largest file, in bytes
+	Every time.Duration // between two looks
+	Parse func(texts [][]byte) (T, error)
+	// Failed is called when the files cannot be read again, and what they had stays, once for each reason; with nil when they can be
+	// read again. It may be nil.
+	Failed func(error)
+}
+
+// Watched is what files have, which are read again when they change. A change is taken when the files have not changed for the time Settle. It
+// is safe for concurrent use.
+type Watched[T any] struct {
+	Options[T]
+
+	mu      sync.Mutex
+	value   T
+	checked time.Time     // of the last look
+	now     bool          // the next look takes what it finds
+	looking chan struct{} // closed when the look at work ends; nil = there is none
+	slow    bool          // a look has not ended in time: nobody waits for the next ones until one does
+	fault   string        // why the files were not read at the last look
+
+	// For the look at work.
+	seen, pending []state
+	since         time.Time // when pending was found
+	shapes        []Shape
+}
+
+// Open reads files for the first time.
+func Open[T any](o Options[T]) (*Watched[T], error) {
+	w := &Watched[T]{Options: o, checked: time.Now()}
+	_, err := Within(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
+		states, err := w.states()
+		if err == nil {
+			err = w.take(states)
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Get returns what the files have, as of at most Every ago. It waits for the files for a short time only: when their file system
+// hangs, what they had stays.
+func (w *Watched[T]) Get(now time.Time) T {
+	w.mu.Lock()
+	if d := now.Sub(w.checked); w.looking == nil && (w.now || d < 0 || d >= w.Every) {
+		w.checked, w.looking = now, make(chan struct{})
+		go func(settled bool, done chan struct{}) { _ = w.look(now, settled, done) }(w.now, w.looking)
+		w.now = false
+	}
+	looking := w.looking
+	if looking == nil || w.slow {
+		defer w.mu.Unlock()
+		return w.value
+	}
+	w.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-looking:
+	case <-timer.C:
+		w.mu.Lock()
+		first := w.looking == looking && !w.slow
+		w.slow = w.slow || first
+		w.mu.Unlock()
+		if first {
+			w.report(fmt.Errorf("%s cannot be read: the file system does not answer", strings.Join(w.Paths, ", ")))
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.value
+}
+
+// Recheck has the next Get look at the files, and take them even when they have changed only now.
+func (w *Watched[T]) Recheck() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = true
+}
+
+// Reread reads the files now, and returns why they stay as they were.
+func (w *Watched[T]) Reread() error {
+	w.mu.Lock()
+	busy := w.looking != nil
+	looking := make(chan struct{})
+	if !busy {
+		w.looking, w.now = looking, false
+	}
+	w.mu.Unlock()
+	if busy {
+		w.Recheck()
+		return fmt.Errorf("%s: the files are being read already", strings.Join(w.Paths, ", "))
+	}
+	_, err := Within(2*ReadTime, strings.Join(w.Paths, ", "), func() (struct{}, error) {
+		return struct{}{}, w.look(time.Now(), true, looking)
+	})
+	return err
+}
+
+// look looks at the files once, apart from who asks for them.
+func (w *Watched[T]) look(now time.Time, settled bool, done chan struct{}) error {
+	began := time.Now()
+	err := w.change(now, settled)
+	if !errors.Is(err, errPending) {
+		w.report(err)
+	}
+	w.mu.Lock()
+	w.looking = nil
+	w.slow = w.slow && time.Since(began) > patience
+	w.mu.Unlock()
+	close(done)
+	return err
+}
+
+// errPending says that the files have changed, and may still be written.
+var errPending = errors.New("still changes")
+
+// change takes the files if they have changed and are whole.
+func (w *Watched[T]) change(now time.Time, settled bool) error {
+	states, err := w.states()
+	if err != nil {
+		return err
+	}
+	if same(states, w.seen) {
+		w.pending = nil
+		return nil
+	}
+	if !same(states, w.pending) {
+		w.pending, w.since = states, now
+	}
+	settled = settled || now.Sub(w.since) >= Settle
+	for i, s := range states {
+		switch {
+		case !s.info.Mode().IsRegular(): // reading it may last
+			return fmt.Errorf("%s is not a regular file", w.Paths[i])
+		case !settled && !s.settled(now):
+			return errPending
+		}
+	}
+	return w.take(states)
+}
+
+// take reads the files, whose states were found before.
+func (w *Watched[T]) take(states []state) error {
+	var texts [][]byte
+	var shapes []Shape
+	for i, path := range w.Paths {
+		text, err := read(path, w.Most)
+		if err == nil && w.shapes != nil {
+			err = w.shapes[i].Check(path, text)
+		}
+		if err != nil {
+			return err
+		}
+		texts, shapes = append(texts, text), append(shapes, ShapeOf(text))
+	}
+	after, err := w.states()
+	if err != nil {
+		return err
+	}
+	if w.seen != nil && !same(states, after) {
+		return errPending
+	}
+	value, err := w.Parse(texts)
+	if err != nil {
+		return err
+	}
+	w.seen, w.shapes, w.pending = states, shapes, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.value = value
+	return nil
+}
+
+func (w *Watched[T]) states() (out []state, err error) {
+	for _, path := range w.Paths {
+		s, err := stateOf(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func same(a, b []state) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !a[i].same(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// report calls Failed once for each reason, and not at each look.
+func (w *Watched[T]) report(err error) {
+	fault := ""
+	if err != nil {
+		fault = err.Error()
+	}
+	w.mu.Lock()
+	news := fault != w.fault
+	w.fault = fault
+	w.mu.Unlock()
+	if news && w.Failed != nil {
+		w.Failed(err)
+	}
+}
