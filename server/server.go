@@ -368,6 +368,9 @@ func within(entry string, err error) error {
 	return fmt.Errorf("%s: %w", entry, err)
 }
 
+// endGrace is how long clients may take to get the endings of frames that drain did not leave time for.
+const endGrace = 2 * time.Second
+
 // drain ends the parts in the order in which no ending is lost: clients are told, then
 // the models end, so that every frame ends while its connection is still open, then the
 // adapters.
@@ -382,16 +385,18 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 			a.GoAway(until)
 		}
 	}
-	err := s.models.Close(ctx)
+	err := s.models.Close(ctx) // when the time is over, it ends all frames
 	stop()
 	ended := make(chan struct{})
 	go func() { // ends with the adapters, each of which bounds its own drain
 		adapters.Wait()
 		close(ended)
 	}()
+	limit := time.NewTimer(time.Until(until) + endGrace)
+	defer limit.Stop()
 	select {
 	case <-ended:
-	case <-ctx.Done():
+	case <-limit.C:
 		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", s.cfg.Drain))
 	}
 	return err

@@ -56,14 +56,16 @@ type Group struct {
 
 	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none
 
-	failure     atomic.Pointer[error] // that of a worker which came last; nil = there was none
-	exhausted   atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
-	waiting     atomic.Int64
-	left        atomic.Int64 // streams that have finished while their token was queued, since the last sweep
-	quarantined atomic.Int32
-	ledger      *ledger
-	totals      *totals
-	dropTotals  sync.Once // all frames have ended
+	failure      atomic.Pointer[error] // that of a worker which came last; nil = there was none
+	exhausted    atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
+	waiting      atomic.Int64
+	left         atomic.Int64 // streams that have finished while their token was queued, since the last sweep
+	quarantined  atomic.Int32
+	quarantining sync.Mutex  // held while a worker is abandoned
+	gaveUp       atomic.Bool // the server ends, and does not wait for runs
+	ledger       *ledger
+	totals       *totals
+	dropTotals   sync.Once // all frames have ended
 }
 
 var _ stream.Queue = (*Group)(nil)

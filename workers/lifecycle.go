@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -299,6 +300,25 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 	g.endStreams(why, err)
 	g.failPartial(err)
 	g.stop()
+}
+
+// errGivenUp ends the frames that are not answered when the time for the shutdown is over.
+var errGivenUp = stream.Errorf(stream.Draining, "drain", "the server has shut down before the model answered")
+
+// giveUp ends all frames of the group now, those in flight too: the server ends, and their clients are to be told while they are
+// connected. The calls of the workers may go on.
+func (g *Group) giveUp() {
+	g.registry.Lock()
+	g.state = StateUnloading
+	g.registry.Unlock()
+	g.gaveUp.Store(true)
+	g.endStreams(stream.ByDrain, errGivenUp)
+	g.failPartial(errGivenUp)
+	for _, w := range g.instances() {
+		if g.quarantine(w, math.MaxInt64) {
+			g.removeInstance(w)
+		}
+	}
 }
 
 // stop stops the workers after their current batch. Requests of a batch that no worker

@@ -243,6 +243,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	case <-m.done:
 		return nil
 	case <-ctx.Done():
+		for _, g := range m.Groups() {
+			g.giveUp()
+		}
 		return fmt.Errorf("close models: %w", context.Cause(ctx))
 	}
 }

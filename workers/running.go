@@ -271,6 +271,8 @@ func (g *Group) holds(w *instance) bool {
 // reports whether it did. The instance and its batches then stay in quarantine until the
 // calls return.
 func (g *Group) quarantine(w *instance, now stream.Instant) bool {
+	g.quarantining.Lock()
+	defer g.quarantining.Unlock()
 	if w.gone.Load() {
 		return false
 	}
@@ -315,10 +317,15 @@ func (g *Group) endHung(r *runner, quarantined int32) {
 	g.landed(r)
 	g.pool.Quarantine()
 	g.gather.Unlock()
-	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", quarantined)
-	g.recheck() // another batch can be made now
 	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run)
-	g.noteFailure(hangs)
+	if g.gaveUp.Load() {
+		hangs = errGivenUp
+		g.log.Warn("requests that a model has not answered end with the server", "model", g.cfg.Name, "requests", len(r.batch.Requests), "setting", "drain")
+	} else {
+		g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", quarantined)
+		g.noteFailure(hangs)
+	}
+	g.recheck() // another batch can be made now
 	for _, q := range r.batch.Requests {
 		q.DetachState()
 		q.Fail(hangs)
