@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
+	"time"
 
 	"millrace/stream"
 )
@@ -45,17 +47,23 @@ type file struct {
 	stream string
 	log    *slog.Logger
 
-	f    *os.File
-	size int64
-	torn bool // the last line is incomplete
+	f        *os.File
+	size     int64 // of a regular file
+	torn     bool  // the last line is incomplete
+	regular  bool
+	stuck    bool  // the reader of a FIFO does not read
+	rotateAt int64 // size at which a rotation that has failed is tried again; 0 = none has
 
 	counters
 }
 
+// fifoWait is how long a write waits for the reader of a FIFO; the next ones do not wait until it reads again.
+const fifoWait = time.Second
+
 // Write implements Sink.
 func (s *file) Write(line []byte) {
-	err := s.append(line)
-	if s.fail(err); err != nil {
+	written, err := s.append(line)
+	if s.fail(err); err != nil && !written {
 		s.lost.Add(1)
 		s.log.Error("a result could not be written to its file", "stream", s.stream, "error", err)
 		return
@@ -74,35 +82,83 @@ func (s *file) Close() {
 	}
 }
 
-// append appends a line. After an error the file is opened again for the next line.
-func (s *file) append(line []byte) error {
-	err := s.ready(int64(len(line)) + 1)
-	if err == nil {
-		text := append(line[:len(line):len(line)], '\n')
-		if s.torn {
-			text = append([]byte{'\n'}, text...)
+// append appends a line, again if the file was removed meanwhile. After an error the file is opened again for the next line. written
+// reports whether the line was written: an error is then why the file could not be renamed.
+func (s *file) append(line []byte) (written bool, err error) {
+	const tries = 3 // somebody may remove the file again and again
+	for range tries {
+		rotated, err := s.ready(int64(len(line)) + 1)
+		if err == nil {
+			err = s.write(line)
 		}
-		var n int
-		n, err = s.f.Write(text)
-		s.size, s.torn = s.size+int64(n), false
-	}
-	if err != nil {
+		var removed bool
+		if err == nil {
+			removed, err = s.check()
+		}
+		switch {
+		case err != nil:
+			s.Close()
+			return false, fmt.Errorf("sinks.file: %w", err)
+		case !removed:
+			return true, rotated
+		}
 		s.Close()
-		return fmt.Errorf("sinks.file: %w", err)
 	}
-	return nil
+	return false, fmt.Errorf("sinks.file: %s is removed again and again", s.path)
 }
 
-// ready opens the file for n more bytes, and renames a full one.
-func (s *file) ready(n int64) error {
-	if err := s.open(); err != nil || s.size == 0 || s.size+n <= s.max {
-		return err
+func (s *file) write(line []byte) error {
+	text := append(line[:len(line):len(line)], '\n')
+	if s.torn {
+		text = append([]byte{'\n'}, text...)
+	}
+	if !s.regular {
+		wait := fifoWait
+		if s.stuck {
+			wait = 0
+		}
+		_ = s.f.SetWriteDeadline(time.Now().Add(max(wait, time.Millisecond))) // a device may have none
+	}
+	n, err := s.f.Write(text)
+	s.torn = 0 < n && n < len(text)
+	if s.stuck = errors.Is(err, os.ErrDeadlineExceeded); s.stuck {
+		return fmt.Errorf("%s is not a regular file, and its reader does not read", s.path)
+	}
+	return err
+}
+
+// check looks at the file after a write. When its name belongs to another one now, it is closed, so that the next line goes there; removed
+// reports that it has no name at all, so that nobody will read the line.
+func (s *file) check() (removed bool, err error) {
+	st, err := s.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	s.size = st.Size()
+	now, err := os.Stat(s.path)
+	if err == nil && os.SameFile(st, now) {
+		return false, nil
+	}
+	own, ok := st.Sys().(*syscall.Stat_t)
+	removed = ok && own.Nlink == 0 && s.regular
+	s.Close()
+	return removed, nil
+}
+
+// ready opens the file for n more bytes, and renames a full one. When it cannot be renamed, the file grows on, and rotated says why.
+func (s *file) ready(n int64) (rotated, err error) {
+	if err := s.open(); err != nil || !s.regular || s.size == 0 || s.size+n <= max(s.max, s.rotateAt) {
+		return nil, err
 	}
 	s.Close()
 	if err := s.rotate(); err != nil {
-		return err
+		rotated = fmt.Errorf("sinks.file: a full file cannot be renamed, and grows on: %w", err)
+		s.rotateAt = s.size + s.max/8
+		s.log.Error("a full file of results cannot be renamed, and grows on", "stream", s.stream, "error", err)
+	} else {
+		s.rotateAt = 0
 	}
-	return s.open()
+	return rotated, s.open()
 }
 
 // open opens the file where it is not open.
@@ -110,7 +166,11 @@ func (s *file) open() error {
 	if s.f != nil {
 		return nil
 	}
-	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	// Without O_NONBLOCK, opening a FIFO would wait for a reader, and a write to one could not have a deadline.
+	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
+	if errors.Is(err, syscall.ENXIO) {
+		return fmt.Errorf("%s is a FIFO that nobody reads", s.path)
+	}
 	if err != nil {
 		return err
 	}
@@ -119,7 +179,10 @@ func (s *file) open() error {
 		_ = f.Close()
 		return err
 	}
-	s.f, s.size, s.torn = f, st.Size(), torn(s.path, st)
+	s.f, s.size, s.regular = f, st.Size(), st.Mode().IsRegular()
+	if s.regular {
+		s.torn = torn(s.path, st)
+	}
 	return nil
 }
 

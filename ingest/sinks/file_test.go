@@ -3,11 +3,14 @@
 package sinks
 
 import (
+	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -83,4 +86,129 @@ func TestShortWrite(t *testing.T) {
 	if st := f.Stats(); st.Lost != 1 || st.Sent != 3 {
 		t.Errorf("%+v", st)
 	}
+}
+
+func contents(t *testing.T, path, want string) {
+	t.Helper()
+	if text, err := os.ReadFile(path); err != nil || string(text) != want {
+		t.Errorf("%s has %q, want %q: %v", filepath.Base(path), text, want, err)
+	}
+}
+
+func counts(t *testing.T, f *file, sent, lost uint64, failure string) {
+	t.Helper()
+	if st := f.Stats(); st.Sent != sent || st.Lost != lost || (failure == "") != (st.Error == "") || !strings.Contains(st.Error, failure) {
+		t.Errorf("%+v, want %d sent, %d lost, %q", st, sent, lost, failure)
+	}
+}
+
+// TestFileIsReplaced: a file that is removed, renamed or emptied while it is open loses no line that is counted as sent.
+func TestFileIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	f := openFile(path)
+	defer f.Close()
+	f.Write([]byte("1"))
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("2")) // as written before the file was renamed
+	f.Write([]byte("3"))
+	contents(t, path+".old", "1\n2\n")
+	contents(t, path, "3\n")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("4"))
+	f.Write([]byte("5"))
+	contents(t, path, "4\n5\n")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("6"))
+	contents(t, path, "6\n")
+	if f.size != 2 {
+		t.Errorf("%d bytes are counted", f.size)
+	}
+	counts(t, f, 6, 0, "")
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("7"))
+	f.Write([]byte("8"))
+	counts(t, f, 6, 2, "no such file")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.Write([]byte("9"))
+	contents(t, path, "9\n")
+	counts(t, f, 7, 2, "")
+}
+
+// TestFIFO: results for a FIFO are lost, and nothing waits, while nobody reads it.
+func TestFIFO(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(path)
+	defer f.Close()
+	f.Write([]byte("1"))
+	counts(t, f, 0, 1, "nobody reads")
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	f.Write([]byte("2"))
+	counts(t, f, 1, 1, "")
+	line := bytes.Repeat([]byte("x"), 1000)
+	for range 1000 { // 1 MB: more than the FIFO holds, and 1000 s if each line waited
+		f.Write(line)
+	}
+	st := f.Stats()
+	if st.Sent < 10 || st.Lost < 100 || st.Sent+st.Lost != 1002 || !strings.Contains(st.Error, "does not read") {
+		t.Errorf("%+v", st)
+	}
+	text := make([]byte, 1<<20)
+	n, err := r.Read(text)
+	if err != nil || !bytes.HasPrefix(text, []byte("2\nxxx")) {
+		t.Errorf("%d bytes: %v", n, err)
+	}
+	f.Write([]byte("3"))
+	if f.Stats().Sent != st.Sent+1 {
+		t.Error("a line is lost although there is room")
+	}
+}
+
+// TestRotationFails: a full file that cannot be renamed grows on.
+func TestRotationFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	in := filepath.Join(path+".1", "in") // a folder with something in it cannot be replaced
+	if err := os.MkdirAll(in, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path+".2", "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path+".3", "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(path)
+	f.max = 100
+	defer f.Close()
+	line := bytes.Repeat([]byte("x"), 49)
+	for range 10 {
+		f.Write(line)
+	}
+	contents(t, path, strings.Repeat(string(line)+"\n", 10))
+	counts(t, f, 10, 0, "cannot be renamed")
+	for i := range 3 {
+		if err := os.RemoveAll(fmt.Sprintf("%s.%d", path, i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Write(line)
+	contents(t, path+".1", strings.Repeat(string(line)+"\n", 10))
+	contents(t, path, string(line)+"\n")
+	counts(t, f, 11, 0, "")
 }
