@@ -1,8 +1,10 @@
 package workers
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"millrace/batching"
 	"millrace/internal/setting"
@@ -16,7 +18,7 @@ type loadOptions struct {
 }
 
 // Overlay applies load parameters to a configuration: settings of the model that a
-// request may set, parameters of the kind of worker, share and swap. The error names
+// request may set, parameters of the kind of worker, others for kinds that take them (Kind.Others), share and swap. The error names
 // everything that is wrong. The size of batches is bounded by the memory that they
 // take, see Group.
 func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
@@ -44,7 +46,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 			}
 			var isKind bool
 			if f, isKind = of.Find(name); !isKind {
-				errs = append(errs, kind.unknown(name, of))
+				var err error
+				if merged, err = kind.other(merged, name, params[name], t, of); err != nil {
+					errs = append(errs, err)
+				}
 				continue
 			}
 			if merged == nil {
@@ -57,6 +62,34 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	errs = append(errs, batching.CheckParts(string(out.Batching.Kind), out.Parts))
 	out.Params = merged
 	return out, *opts.Share, opts.Swap, setting.Join(errs...)
+}
+
+// other returns params with a load parameter that neither the model nor the kind declares. One whose name resembles a
+// declared one, or is a path, is taken for a mistake.
+func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
+	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" || setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
+		return params, k.unknown(name, own)
+	}
+	var list []string
+	if text, ok := params[k.Others].(string); ok {
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return params, stream.Errorf(stream.InvalidArgument, k.Others, "is not the JSON text of a list: %w", err)
+		}
+	}
+	plain, err := json.Marshal(value)
+	if err != nil {
+		return params, stream.Errorf(stream.InvalidArgument, name, "has a value that JSON cannot have: %w", err)
+	}
+	list = append(slices.DeleteFunc(list, func(v string) bool { return strings.HasPrefix(v, name+"=") }), name+"="+string(plain))
+	text, err := json.Marshal(list)
+	if err != nil {
+		return params, stream.Errorf(stream.Internal, name, "%w", err)
+	}
+	if params == nil {
+		params = stream.Params{}
+	}
+	params[k.Others] = string(text)
+	return params, nil
 }
 
 // mayRequestWorkers reports whether a request may ask for n workers of a model.

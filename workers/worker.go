@@ -156,6 +156,9 @@ type Kind struct {
 	// internal/setting describes; nil means that it has none. With a method Validate it says
 	// what the tags do not.
 	Settings func() any
+	// Others is the name of the setting, a list, that gets the load parameters which neither the kind nor the model declares, each as
+	// NAME=VALUE with a value in JSON; "" = they are refused.
+	Others string
 	// Uses returns the models that one with these settings is made of; nil means that it
 	// is made of none. Run takes the requests of such a kind out of their batches
 	// (batching.Batch.Take), so that stages, windows and input.image cannot be set.

@@ -101,15 +101,15 @@ func (a *Adapter) routes(app fiber.Router) {
 	a.sharedMemoryRoutes(app)
 	app.Get("/v2/repository/index", a.index)
 	app.Post("/v2/repository/index", a.index)
-	app.Post("/v2/workers/:model/scale", a.scale)
 	const other = "/v2/repository/:repository"
 	for _, at := range []string{"/index", "/models/:model/load", "/models/:model/unload"} {
 		app.Post(other+at, otherRepository)
 	}
-	for _, m := range []string{"/v2/repository/models/:model", "/v2/repository/models/:model/versions/:version", "/v2/workers/:model"} {
+	for _, m := range []string{"/v2/repository/models/:model", "/v2/repository/models/:model/versions/:version"} {
 		app.Post(m+"/load", a.load)
 		app.Post(m+"/unload", a.unload)
 	}
+	a.workerRoutes(app)
 }
 
 // Name implements ingest.Interface.

@@ -94,8 +94,9 @@ var Routes = []openapi.Route{
 	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/repository/:repository/models/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/workers/:model/scale", Role: role.Manage, Tag: tagRepository, Summary: "Set the number of workers of a loaded model", Body: instances{}, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/workers/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Doc: "Without `Accept: application/json` the answer is the name of the endpoint, as text: so clients of AMD Inference Server read it.", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model; one that is not loaded is no error", Doc: "As for load, the answer is text without `Accept: application/json`.", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/hardware", Role: role.Infer, Tag: tagServer, Summary: "Whether the machine has so many devices: 200, or 404", Doc: "`name` is `cpu` or `gpu`.", Body: hardwareWanted{}},
 
 	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The regions that the client has registered", Query: allQuery, Answer: []shm.Status{}},
 	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget one region of the client, or all", Query: allQuery},

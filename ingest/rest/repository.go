@@ -126,13 +126,16 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	if held.LeaseTensor(2*len(body)) == nil {
 		return stream.Errorf(stream.Overloaded, "", "no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
 	}
-	params, err := request.LoadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
+	params, err := request.LoadParams(body, worker(c))
 	if err != nil {
 		return err
 	}
 	endpoint, err := do(s, name, version, params)
 	if err != nil {
 		return err
+	}
+	if worker(c) && !strings.HasSuffix(c.Path(), "/scale") && !takesJSON(c) {
+		return sendName(c, endpoint)
 	}
 	out := oip.AppendString([]byte(`{"name":`), endpoint)
 	out = oip.AppendString(append(out, `,"endpoint":`...), endpoint)

@@ -50,7 +50,7 @@ func TestRepository(t *testing.T) {
 	r := start(t, nil, "pair")
 	post := func(path, body string, want int, endpoint string) {
 		t.Helper()
-		a := r.ask("POST", path, []byte(body), isJSON)
+		a := r.ask("POST", path, []byte(body), isJSON, "Accept: text/html, application/json;q=0.9")
 		if a.StatusCode != want || want == 200 && (a.get("endpoint") != endpoint || a.get("name") != endpoint) {
 			t.Errorf("%s %s: %v, want %d %s", path, body, a, want, endpoint)
 		}
@@ -82,7 +82,8 @@ func TestRepository(t *testing.T) {
 	}
 	post("/v2/repository/models/pair/versions/1/unload", "", 200, "pair")
 	post("/v2/workers/delay-0/unload", "{}", 200, "delay-0")
-	post("/v2/workers/delay-0/unload", "{}", 404, "")
+	post("/v2/workers/delay-0/unload", "{}", 200, "delay-0")
+	post("/v2/repository/models/delay-0/unload", "{}", 404, "")
 	if got := names("GET", ""); strings.Contains(got, "pair READY") || strings.Contains(got, "delay-0 READY") {
 		t.Errorf("the index after unloading: %q", got)
 	}

@@ -2,6 +2,7 @@ package ws_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -56,5 +57,47 @@ func TestCalls(t *testing.T) {
 	c.send([]byte("a frame"))
 	if m := c.next(); m.Error == nil {
 		t.Errorf("%+v", m)
+	}
+}
+
+// A client of AMD Inference Server calls a model in any case, gets its key with each reply, and so many frames as it wants.
+func TestCallsOfAMD(t *testing.T) {
+	url := videos(t)
+	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})
+	c := r.dial("/models/infer")
+	call := func(model, key, count string) string {
+		return `{"id":"","model":"` + model + `","parameters":{"key":` + key + `},"outputs":[],"inputs":[{"name":"input0","datatype":"BYTES","shape":[9],"parameters":{"count":` + count + `},"data":["` + url + `/clip.mp4"]}]}`
+	}
+	for _, n := range []uint64{1, 5, 20, 99} {
+		r.until("the call before has ended", func() bool { return r.ws.Stats().Pulls == 0 })
+		c.say(call("Eyes", `"door 7"`, fmt.Sprint(n)))
+		want := min(n, 20) // as long as the video is
+		for i := range want + 1 {
+			_, b, err := c.ReadMessage()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m struct {
+				ModelName string `json:"model_name"`
+				Key       string
+				Done      bool
+				Frames    uint64
+			}
+			if err := json.Unmarshal(b, &m); err != nil || m.Key != "door 7" || m.Done != (i == want) || !m.Done && m.ModelName != "eyes" || m.Done && m.Frames != want {
+				t.Fatalf("count %d, message %d: %s %v", n, i, b, err)
+			}
+		}
+	}
+	for _, bad := range []struct{ text, words string }{
+		{call("eyes", `"a"`, "0"), "inputs[0].parameters.count"},
+		{call("eyes", `"a"`, "-1"), "inputs[0].parameters.count"},
+		{call("eyes", `"a"`, `"many"`), "inputs[0].parameters.count"},
+		{call("eyes", `{}`, "1"), "parameters.key"},
+		{call("Nobody", `"a"`, "1"), "Nobody"},
+	} {
+		c.say(bad.text)
+		if m := c.next(); m.Error == nil || !strings.Contains(m.Error.Message, bad.words) {
+			t.Errorf("%s: %+v %+v", bad.text, m, m.Error)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package setting
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Suggest returns " (did you mean x?)" with the known word that is most similar to an
@@ -18,6 +19,11 @@ func Suggest(word string, known []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// Resembles reports whether a word is one of the known ones with a typing error. Words of up to 4 letters resemble too many.
+func Resembles(word string, known []string) bool {
+	return len(word) > 4 && slices.ContainsFunc(known, func(k string) bool { return distance(word, k) <= max(1, len(word)/4) })
 }
 
 // distance returns the number of letters to add, remove or change.

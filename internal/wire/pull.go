@@ -16,11 +16,21 @@ type Call struct {
 	Model  string      `json:"model" want:"name"`
 	ID     CallID      `json:"id"`
 	Inputs []CallInput `json:"inputs"`
+
+	Parameters *CallParameters `json:"parameters"`
+}
+
+// CallParameters are the parameters of a Call or of its input that mean something here.
+type CallParameters struct {
+	Key   CallID  `json:"key"`   // which each reply repeats; of a call
+	Count *uint64 `json:"count"` // frames after which the video ends; of an input
 }
 
 // CallInput is an input of a Call.
 type CallInput struct {
 	Data []string `json:"data"`
+
+	Parameters *CallParameters `json:"parameters"`
 }
 
 // CallID is the id of a call, which is text; a number is taken as it is written,

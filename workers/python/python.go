@@ -28,6 +28,7 @@ func init() {
 		Settings: func() any { return new(settings) },
 		Loads:    loads,
 		File:     "model.py",
+		Others:   "parameters",
 		Memory:   process.Memory(),
 		Ahead:    true,
 	})

@@ -312,3 +312,47 @@ def infer(x: str):
 		t.Error("the log lacks the traceback, what was printed, or why a result was refused")
 	}
 }
+
+// TestUndeclaredParameters: load parameters that nobody declares reach setup and the metadata, of which spans have their
+// attributes; one that resembles a setting is a mistake.
+func TestUndeclaredParameters(t *testing.T) {
+	r := newRig(t)
+	source := r.write("service.py", `
+class Service:
+    def setup(self, parameters):
+        self.parameters = parameters
+    def infer(self, x: str) -> str:
+        return repr(sorted(self.parameters.items()))
+`)
+	if err := r.m.Define(workers.Config{Name: "m", Source: source, Kind: "python", Params: stream.Params{"python": interpreter, "parameters": `["n=0.5","greeting=before"]`}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		params stream.Params
+		want   string // or of the error
+	}{
+		{stream.Params{"greeting": "5", "count": int64(3), "loud": true}, "[('count', 3), ('greeting', '5'), ('loud', True), ('n', 0.5)]"},
+		{stream.Params{"greeting": `"]`, "rate": 0.25, "instances": int64(1), "swap": true}, `[('greeting', '"]'), ('n', 0.5), ('rate', 0.25)]`},
+		{stream.Params{"instnaces": int64(2), "swap": true}, "instnaces: is not a parameter of python"},
+		{stream.Params{"batching.max_sise": int64(2), "swap": true}, "batching.max_sise: is not a parameter of python"},
+		{stream.Params{"a=b": "c", "swap": true}, "a=b: is not a parameter of python"},
+	} {
+		_, err := r.m.Load(t.Context(), "m", workers.Load{Params: c.params})
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v: %v, want %s", c.params, err, c.want)
+			}
+			continue
+		}
+		g, err := r.m.Group("m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.text(g, "x"); got != c.want {
+			t.Errorf("%v: %s, want %s", c.params, got, c.want)
+		}
+		if got := g.Model().Params["greeting"]; got != c.params["greeting"] {
+			t.Errorf("%v: the metadata have %v", c.params, got)
+		}
+	}
+}

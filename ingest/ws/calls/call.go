@@ -15,7 +15,10 @@ func parseCall(text []byte) (o pull.Order, err error) {
 	}
 	var call wire.Call
 	err = wire.ParseCall(text, &call)
-	o.ID = string(call.ID)
+	o.Call.ID = string(call.ID)
+	if p := call.Parameters; p != nil {
+		o.Call.Key = string(p.Key)
+	}
 	if err != nil {
 		var e *wire.Error
 		if errors.As(err, &e) && e.Field == "" {
@@ -32,6 +35,17 @@ func parseCall(text []byte) (o pull.Order, err error) {
 		return bad("inputs[1]", "is not allowed: a call has one input, the address of a video")
 	case len(call.Inputs[0].Data) > 1:
 		return bad("inputs[0].data", "has %d addresses: send a call for each", len(call.Inputs[0].Data))
+	}
+	for _, at := range []struct {
+		p     *wire.CallParameters
+		field string
+	}{{call.Parameters, "parameters.count"}, {call.Inputs[0].Parameters, "inputs[0].parameters.count"}} {
+		if at.p == nil || at.p.Count == nil {
+			continue
+		}
+		if o.Count = *at.p.Count; o.Count == 0 {
+			return bad(at.field, "is 0: want how many frames are to be answered, 1 or more, or leave it out for all")
+		}
 	}
 	o.URL, o.Model = call.Inputs[0].Data[0], call.Model
 	return o, nil

@@ -17,17 +17,17 @@ func TestResult(t *testing.T) {
 		Outputs: []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{9}}},
 	}
 	for _, id := range []string{`a "7"`, ""} {
-		text, isBinary, err := result(&encode.Encoder{}, r, &pull.Source{ID: id})
+		text, isBinary, err := result(&encode.Encoder{}, r, &pull.Source{Call: replies.Call{ID: id, Key: id}})
 		var m struct {
 			ModelName string `json:"model_name"`
-			ID        *string
+			ID, Key   *string
 			Outputs   []struct{ Data []int }
 			Params    map[string]int `json:"parameters"`
 		}
 		if err == nil {
 			err = json.Unmarshal(text, &m)
 		}
-		if err != nil || isBinary || m.ModelName != "spotter" || (m.ID == nil) != (id == "") || m.ID != nil && *m.ID != id ||
+		if err != nil || isBinary || m.ModelName != "spotter" || (m.ID == nil) != (id == "") || m.ID != nil && (*m.ID != id || m.Key == nil || *m.Key != id) ||
 			m.Params["seq"] != 7 || m.Params["pts_us"] != 12 || m.Params["batch"] != 4 || len(m.Outputs) != 1 || m.Outputs[0].Data[0] != 9 {
 			t.Errorf("id %q: %s %v", id, text, err)
 		}
@@ -49,7 +49,7 @@ func FuzzCall(f *testing.F) {
 		case err == nil && o.Model == "":
 			t.Errorf("%+v", o)
 		}
-		if reply := replies.Done(o.ID, 0, 0); !json.Valid(reply) {
+		if reply := replies.Done(o.Call, 0, 0); !json.Valid(reply) {
 			t.Errorf("%q makes %s", text, reply)
 		}
 	})

@@ -5,6 +5,8 @@ package calls
 
 import (
 	"io"
+	"slices"
+	"strings"
 
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
@@ -33,7 +35,10 @@ func result(e *encode.Encoder, r *stream.Result, from *pull.Source) (msg []byte,
 	e.Begin(r)
 	e.Int("seq", int64(r.Seq))
 	e.Int("pts_us", r.CaptureUS)
-	err = e.Reply(from.ID)
+	if err = e.Reply(from.Call.ID); err == nil && from.Call.Key != "" {
+		text := replies.Call{Key: from.Call.Key}.Append([]byte{'{'})
+		e.Text = slices.Replace(e.Text, 0, 1, text...)
+	}
 	return e.Text, false, err
 }
 
@@ -42,7 +47,7 @@ func (p *protocol) Open() error { return nil }
 
 // Binary implements conn.Protocol.
 func (p *protocol) Binary(r io.Reader) error {
-	p.sendError("", stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
+	p.sendError(replies.Call{}, stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
 	return p.conn.Skip(r)
 }
 
@@ -53,15 +58,30 @@ func (p *protocol) Text(msg []byte) {
 		err = stream.Errorf(stream.Unsupported, "roi", "is for pictures that clients send: a pulled video is scaled before it is read")
 	}
 	if err == nil {
+		o.Model = p.named(o.Model)
 		err = p.puller.Start(o)
 	}
 	if err != nil {
-		p.sendError(o.ID, err)
+		p.sendError(o.Call, err)
 	}
 }
 
-func (p *protocol) sendError(id string, err error) {
-	p.conn.Push(conn.Entry{Text: replies.Error(id, err)})
+// named returns the name by which there is a model: clients of AMD Inference Server call it in any case, and endpoints there are
+// in lower case.
+func (p *protocol) named(model string) string {
+	if lower := strings.ToLower(model); lower != model {
+		_, _, err := p.puller.Backend.Models().Model(model, "")
+		if stream.CodeOf(err) == stream.NotFound {
+			if _, _, err := p.puller.Backend.Models().Model(lower, ""); err == nil {
+				return lower
+			}
+		}
+	}
+	return model
+}
+
+func (p *protocol) sendError(of replies.Call, err error) {
+	p.conn.Push(conn.Entry{Text: replies.Error(of, err)})
 }
 
 // Close implements conn.Protocol.

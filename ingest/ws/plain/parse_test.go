@@ -20,8 +20,8 @@ func FuzzOrder(f *testing.F) {
 		case err == nil && o.Stop == (o.URL != ""):
 			t.Errorf("%+v", o)
 		}
-		if err != nil && !json.Valid(replies.Error("", err)) {
-			t.Errorf("%q makes %s", text, replies.Error("", err))
+		if err != nil && !json.Valid(replies.Error(replies.Call{}, err)) {
+			t.Errorf("%q makes %s", text, replies.Error(replies.Call{}, err))
 		}
 	})
 }

@@ -35,7 +35,7 @@ type protocol struct {
 // New returns plain mode on c, with the options in q. makeRoom is called before the stream is opened.
 func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
 	p := &protocol{conn: c, backend: backend, query: q, makeRoom: makeRoom}
-	p.sink = replies.New(c, "", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+	p.sink = replies.New(c, replies.Call{}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 		return result(e, r, &q, nil)
 	}, p.streamDone)
 	p.sink.Traced = q.Traced
@@ -141,7 +141,7 @@ func (p *protocol) Text(msg []byte) {
 		err = p.execute(o)
 	}
 	if err != nil {
-		p.conn.Push(conn.Entry{Text: replies.Error("", err)})
+		p.conn.Push(conn.Entry{Text: replies.Error(replies.Call{}, err)})
 	}
 }
 

@@ -19,7 +19,7 @@ func result(e *encode.Encoder, r *stream.Result, q *query.Options, from *pull.So
 		msg, err = binary(e, r, q.Traced, from)
 		return msg, true, err
 	}
-	dst := append(replies.AppendSeq(e.Text[:0], "", r.Seq), `,"model":`...)
+	dst := append(replies.AppendSeq(e.Text[:0], replies.Call{}, r.Seq), `,"model":`...)
 	dst = oip.AppendString(dst, r.Model.Name)
 	if r.Partial {
 		dst = append(dst, `,"partial":true`...)

@@ -41,13 +41,14 @@ type Order struct {
 	URL     string
 	Model   string
 	Version string
-	ID      string // of the call that asks for it, which each reply repeats; or ""
+	Call    replies.Call
+	Count   uint64 // frames after which the video ends; 0 = when it ends itself
 }
 
 // Source is what a reply says about its video.
 type Source struct {
-	Width, Height int    // of the video's pictures; 0 = not known
-	ID            string // Order.ID
+	Width, Height int          // of the video's pictures; 0 = not known
+	Call          replies.Call // Order.Call
 }
 
 // Result encodes a result of a pulled video, as replies.Result does.
@@ -114,7 +115,7 @@ func (p *Puller) Start(o Order) error {
 		return err
 	}
 	v := &pulled{puller: p, order: o, gone: make(chan struct{})}
-	v.sink = replies.New(p.Conn, o.ID, v.encode, v.streamDone)
+	v.sink = replies.New(p.Conn, o.Call, v.encode, v.streamDone)
 	v.sink.Traced = p.Traced
 	var ctx context.Context
 	ctx, v.cancel = context.WithCancel(context.Background())
@@ -182,9 +183,9 @@ func (v *pulled) run(ctx context.Context) {
 	switch {
 	case c.Ended(): // the connection sends the reason
 	case err != nil && !v.stopped.Load():
-		c.Push(conn.Entry{Text: replies.Error(v.order.ID, err)})
+		c.Push(conn.Entry{Text: replies.Error(v.order.Call, err)})
 	default:
-		c.Push(conn.Entry{Text: replies.Done(v.order.ID, v.sink.Frames(), v.sink.Dropped())})
+		c.Push(conn.Entry{Text: replies.Done(v.order.Call, v.sink.Frames(), v.sink.Dropped())})
 	}
 }
 
@@ -291,7 +292,7 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 		return nil, false, err
 	}
 	info := r.Info()
-	v.source.Store(&Source{Width: info.Width, Height: info.Height, ID: v.order.ID})
+	v.source.Store(&Source{Width: info.Width, Height: info.Height, Call: v.order.Call})
 	return r, info.Duration == 0, nil
 }
 
@@ -306,6 +307,10 @@ func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
 		f, err := frames.Next()
 		if err != nil {
 			return err
+		}
+		if v.order.Count > 0 && v.sink.Frames() >= v.order.Count {
+			f.Lease.Release()
+			return io.EOF
 		}
 		f.CaptureUS = v.times.of(f.CaptureUS, stream.Now())
 		f.Seq = v.sink.Take()

@@ -21,8 +21,8 @@ type Sink struct {
 	conn   *conn.Conn
 	result Result
 	done   func(stream.CloseReason)
-	id     string // of the call that the replies belong to, or ""
-	Traced bool   // replies about drops and errors say which trace their frame belongs to
+	call   Call
+	Traced bool // replies about drops and errors say which trace their frame belongs to
 
 	stream *stream.Stream
 	every  bool // endings are sent in the order of seq
@@ -46,8 +46,8 @@ var (
 
 // New returns a sink whose replies go to c. done is called when the stream has ended,
 // with the stream's lock held.
-func New(c *conn.Conn, id string, result Result, done func(stream.CloseReason)) *Sink {
-	return &Sink{conn: c, id: id, result: result, done: done, window: ingest.NewWindow()}
+func New(c *conn.Conn, call Call, result Result, done func(stream.CloseReason)) *Sink {
+	return &Sink{conn: c, call: call, result: result, done: done, window: ingest.NewWindow()}
 }
 
 // Opened is called once, before the sink is fed.
@@ -165,7 +165,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 	err := r.Err
 	switch r.Outcome {
 	case stream.Dropped:
-		e.Text = s.trace(AppendDrop(e.Text[:0], s.id, r.Seq, r.Reason), r)
+		e.Text = s.trace(AppendDrop(e.Text[:0], s.call, r.Seq, r.Reason), r)
 		return e.Text, false
 	case stream.Answered:
 		if msg, isBinary, err = s.result(e, r); err == nil {
@@ -174,7 +174,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 		err = encode.Unsendable(err)
 		r.CountUnsendable(err)
 	}
-	e.Text = s.trace(AppendFailed(e.Text[:0], s.id, r.Seq, err), r)
+	e.Text = s.trace(AppendFailed(e.Text[:0], s.call, r.Seq, err), r)
 	return e.Text, false
 }
 

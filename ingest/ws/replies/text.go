@@ -9,43 +9,51 @@ import (
 	"millrace/stream"
 )
 
-// Form is the form of errors in plain mode and calls.
-var Form = conn.Form{Error: func(err error, _ bool) []byte { return Error("", err) }}
+// Call is what replies repeat of the call that they belong to. Plain mode has none.
+type Call struct {
+	ID  string // its id, or ""
+	Key string // its parameter key, or ""
+}
 
-// Error returns the message of an error that belongs to no frame; id is that of its
-// call, or "".
-func Error(id string, err error) []byte {
-	return append(wire.AppendPlainError(appendID([]byte{'{'}, id), err), '}')
+// Form is the form of errors in plain mode and calls.
+var Form = conn.Form{Error: func(err error, _ bool) []byte { return Error(Call{}, err) }}
+
+// Error returns the message of an error that belongs to no frame.
+func Error(of Call, err error) []byte {
+	return append(wire.AppendPlainError(of.Append([]byte{'{'}), err), '}')
 }
 
 // Done returns the message that a pulled video has ended.
-func Done(id string, frames, drops uint64) []byte {
-	text := append(appendID([]byte{'{'}, id), `"done":true,"frames":`...)
+func Done(of Call, frames, drops uint64) []byte {
+	text := append(of.Append([]byte{'{'}), `"done":true,"frames":`...)
 	text = strconv.AppendUint(text, frames, 10)
 	text = strconv.AppendUint(append(text, `,"drops":`...), drops, 10)
 	return append(text, '}')
 }
 
 // AppendSeq appends the beginning of a message about a frame.
-func AppendSeq(dst []byte, id string, seq uint64) []byte {
-	return strconv.AppendUint(append(appendID(append(dst, '{'), id), `"seq":`...), seq, 10)
+func AppendSeq(dst []byte, of Call, seq uint64) []byte {
+	return strconv.AppendUint(append(of.Append(append(dst, '{')), `"seq":`...), seq, 10)
 }
 
 // AppendDrop appends the message about a dropped frame.
-func AppendDrop(dst []byte, id string, seq uint64, why stream.Reason) []byte {
-	dst = append(AppendSeq(dst, id, seq), `,"dropped":"`...)
+func AppendDrop(dst []byte, of Call, seq uint64, why stream.Reason) []byte {
+	dst = append(AppendSeq(dst, of, seq), `,"dropped":"`...)
 	return append(append(dst, why...), '"', '}')
 }
 
 // AppendFailed appends the message about a frame that ended with an error.
-func AppendFailed(dst []byte, id string, seq uint64, err error) []byte {
-	return append(wire.AppendPlainError(append(AppendSeq(dst, id, seq), ','), err), '}')
+func AppendFailed(dst []byte, of Call, seq uint64, err error) []byte {
+	return append(wire.AppendPlainError(append(AppendSeq(dst, of, seq), ','), err), '}')
 }
 
-// appendID appends the id of the message's call.
-func appendID(dst []byte, id string) []byte {
-	if id == "" {
-		return dst
+// Append appends the members of a message that belongs to the call, each with a comma behind it.
+func (of Call) Append(dst []byte) []byte {
+	if of.ID != "" {
+		dst = append(oip.AppendString(append(dst, `"id":`...), of.ID), ',')
 	}
-	return append(oip.AppendString(append(dst, `"id":`...), id), ',')
+	if of.Key != "" {
+		dst = append(oip.AppendString(append(dst, `"key":`...), of.Key), ',')
+	}
+	return dst
 }

@@ -24,16 +24,16 @@ func TestTexts(t *testing.T) {
 			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true,"retry_after_ms":1000}}`},
 		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")}, `{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
-		s := New(nil, c.id, nil, nil)
+		s := New(nil, Call{ID: c.id}, nil, nil)
 		if text, isBinary := s.encode(&encode.Encoder{}, &c.r); string(text) != c.want || isBinary {
 			t.Errorf("%s\nwant %s", text, c.want)
 		}
 	}
 	for text, want := range map[string]string{
-		string(Error("", stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
-		string(Error("x", errors.New("\x00odd"))):                    `{"id":"x","error":{"code":"internal","message":"\u0000odd"}}`,
-		string(Done("", 20, 3)):                                      `{"done":true,"frames":20,"drops":3}`,
-		string(Done("x", 20, 3)):                                     `{"id":"x","done":true,"frames":20,"drops":3}`,
+		string(Error(Call{}, stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true,"retry_after_ms":1000}}`,
+		string(Error(Call{ID: "x", Key: "k"}, errors.New("\x00odd"))):    `{"id":"x","key":"k","error":{"code":"internal","message":"\u0000odd"}}`,
+		string(Done(Call{}, 20, 3)):                                      `{"done":true,"frames":20,"drops":3}`,
+		string(Done(Call{ID: "x"}, 20, 3)):                               `{"id":"x","done":true,"frames":20,"drops":3}`,
 	} {
 		if text != want || !json.Valid([]byte(text)) {
 			t.Errorf("%s\nwant %s", text, want)
@@ -43,7 +43,7 @@ func TestTexts(t *testing.T) {
 
 // A result that cannot be sent as asked becomes an error, which says what would do.
 func TestUnsendable(t *testing.T) {
-	s := New(nil, "x", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+	s := New(nil, Call{ID: "x"}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 		_, err := e.Members(e.Text[:0], r)
 		return nil, false, err
 	}, nil)
@@ -60,7 +60,7 @@ func TestUnsendable(t *testing.T) {
 }
 
 func TestDropAllocatesNothing(t *testing.T) {
-	s, e := New(nil, "", nil, nil), &encode.Encoder{}
+	s, e := New(nil, Call{}, nil, nil), &encode.Encoder{}
 	r := &stream.Result{Outcome: stream.Dropped, Reason: stream.Superseded}
 	if n := testing.AllocsPerRun(100, func() { s.encode(e, r) }); n > 0 {
 		t.Errorf("%v allocations", n)
