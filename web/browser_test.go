@@ -82,6 +82,7 @@ func TestConsole(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
 	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
 	guarded := startGuarded(t)
+	given["path"] = atPath(t, "/ai", guarded.Addr("http"))
 	given["guarded"] = map[string]any{"url": guarded.URL("http"), "keys": guarded.keys}
 	apart := startApart(t)
 	given["apart"] = map[string]any{"url": apart.URL("http"), "management": apart.URL("management")}
@@ -406,7 +407,7 @@ func do(t *testing.T, dir, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, testneeds.Program(t, program), args...)
+	c := exec.CommandContext(ctx, program, args...)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", c.Args, err, out)

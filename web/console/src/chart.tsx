@@ -5,6 +5,8 @@ import 'uplot/dist/uPlot.min.css';
 import {useEffect, useRef} from 'preact/hooks';
 import {colour, useScheme} from './scheme';
 
+const FONT = '11px system-ui, sans-serif';
+
 export interface Line {
   label: string;
   colour: string; // a custom property of the style sheet, such as --blue
@@ -18,13 +20,21 @@ export function Chart({title, unit, times, lines, height = 150}: {title: string;
   const names = lines.map(l => l.label).join('\n');
   useEffect(() => {
     const box = at.current!, of = (name: string) => colour(box, name);
-    const axis = {stroke: of('--soft'), grid: {stroke: of('--line'), width: 1}, ticks: {stroke: of('--line'), width: 1}, font: '11px system-ui, sans-serif'};
+    const numbers = new Intl.NumberFormat(navigator.language, {notation: 'compact', maximumSignificantDigits: 3});
+    const clock = new Intl.DateTimeFormat(navigator.language, {timeStyle: 'medium'});
+    const shape = document.createElement('canvas').getContext('2d')!;
+    shape.font = FONT;
+    const width = (texts: string[] | null) => Math.max(0, ...(texts ?? []).map(t => shape.measureText(t).width));
+    const axis = {stroke: of('--soft'), grid: {stroke: of('--line'), width: 1}, ticks: {stroke: of('--line'), width: 1}, font: FONT};
     plot.current = new uPlot({
       width: box.clientWidth || 300, height,
       cursor: {y: false},
       scales: {y: {range: (_, min, max) => [Math.min(0, min ?? 0), max ? max * 1.1 : 1]}},
-      axes: [axis, {...axis, size: 46}],
-      series: [{value: (_, v) => v === null ? '–' : new Date(1000 * v).toLocaleTimeString()},
+      axes: [
+        {...axis, space: width([clock.format(0)]) + 24, values: (_, at) => at.map(v => clock.format(1000 * v))},
+        {...axis, size: (_, texts) => 18 + width(texts), values: (_, at) => at.map(v => numbers.format(v))},
+      ],
+      series: [{value: (_, v) => v === null ? '–' : clock.format(1000 * v)},
         ...lines.map(l => ({label: l.label, stroke: of(l.colour), width: 1.5, spanGaps: false, points: {show: false}, value: (_: uPlot, v: number | null) => v === null ? '–' : `${Number(v.toPrecision(3))} ${unit}`}))],
     }, [times, ...lines.map(l => l.values)], box);
     const resized = new ResizeObserver(() => plot.current?.setSize({width: box.clientWidth, height}));

@@ -7,6 +7,7 @@ import {Live} from './live/live';
 import {Metrics} from './metrics';
 import {Models} from './models';
 import {Login, User, useWho} from './session';
+import {begin} from './status';
 import {Streams} from './streams';
 import {Traces} from './traces';
 
@@ -52,6 +53,9 @@ function Page() {
     window.addEventListener('hashchange', changed);
     return () => window.removeEventListener('hashchange', changed);
   }, []);
+  useEffect(() => {
+    if (inside) begin();
+  }, [inside]);
   useEffect(() => {
     document.title = `${VIEWS[at.view]} – Millrace console`;
   }, [at.view]);

@@ -6,8 +6,17 @@ import {Chart, type Line} from './chart';
 import {Figure, State, View, bytes, number} from './parts';
 import {quantile, rates, since, total, useStatus, type Sample} from './status';
 
-const COLOURS = ['--blue', '--orange', '--green', '--violet', '--alarm', '--soft'];
+const COLOURS = ['--blue', '--orange', '--green', '--violet', '--teal', '--pink', '--olive', '--brown'];
 const MAX_LINES = 6; // of a chart
+
+const coloured = new Map<string, string>(); // models, by their names
+
+/** The colour of each of the models that are shown. A model keeps its colour in all charts. */
+function colours(names: string[]): string[] {
+  for (const gone of [...coloured.keys()].filter(n => !names.includes(n)).slice(0, Math.max(0, coloured.size + names.length - COLOURS.length))) coloured.delete(gone);
+  for (const n of names) if (!coloured.has(n)) coloured.set(n, COLOURS.find(c => ![...coloured.values()].includes(c)) ?? '--soft');
+  return names.map(n => coloured.get(n)!);
+}
 
 export function Metrics() {
   const {samples, now, failed} = useStatus();
@@ -50,7 +59,8 @@ const sum = (o: Record<string, number> | undefined) => o && Object.values(o).red
 
 function build(samples: Sample[], names: string[]): {title: string; unit: string; lines: Line[]}[] {
   const model = (s: Status, name: string) => s.models.find(m => m.name === name);
-  const perModel = (of: (name: string) => (number | null)[]): Line[] => names.map((name, i) => ({label: name, colour: COLOURS[i % COLOURS.length]!, values: of(name)}));
+  const own = colours(names);
+  const perModel = (of: (name: string) => (number | null)[]): Line[] => names.map((name, i) => ({label: name, colour: own[i]!, values: of(name)}));
   const counter = (of: (m: ModelStatus) => number | undefined) => perModel(name => rates(samples, s => {
     const m = model(s, name);
     return m && of(m);

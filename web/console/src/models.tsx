@@ -106,19 +106,21 @@ function Tensors({of: m}: {of: ModelMetadata}) {
 }
 
 function Histograms({of: m, samples}: {of: ModelStatus; samples: Sample[]}) {
-  const from = samples.find(s => s.at >= samples.at(-1)!.at - WINDOW)?.status.models.find(old => old.name === m.name && old.version === m.version);
+  const watched = samples.at(-1)!.at - samples[0]!.at >= WINDOW; // else all frames since the model was loaded are shown
+  const from = watched ? samples.find(s => s.at >= samples.at(-1)!.at - WINDOW)?.status.models.find(old => old.name === m.name && old.version === m.version) : undefined;
+  const time = watched ? 'in the last minute' : 'since the model was loaded';
   const recent = (of: (m: ModelStatus) => Histogram) => since(of(m), from && from !== m ? of(from) : undefined);
   return <>
-    <Bars of={recent(s => s.batch_rows)} label="Batches by rows, last minute" unit="rows" />
+    <Bars of={recent(s => s.batch_rows)} label={`Batches by rows ${time}`} unit="rows" />
     <div class="scroll"><table>
-      <caption>Frames answered in the last minute, ms</caption>
+      <caption>Frames answered {time}, ms</caption>
       <thead><tr><th>time</th><th class="n">p50</th><th class="n">p95</th><th class="n">p99</th></tr></thead>
       <tbody>{(Object.keys(STAGES) as (keyof typeof STAGES)[]).map(stage => {
         const h = recent(s => s.stages_us[stage]);
         return <tr key={stage}><th scope="row">{STAGES[stage]}</th>{[0.5, 0.95, 0.99].map(q => <td class="n" key={q}>{number(quantile(h, q) / 1000, 2)}</td>)}</tr>;
       })}</tbody>
     </table></div>
-    <Bars of={recent(s => s.stages_us.total)} label="Time in the server, last minute" unit="ms" scale={0.001} />
+    <Bars of={recent(s => s.stages_us.total)} label={`Time in the server ${time}`} unit="ms" scale={0.001} />
   </>;
 }
 

@@ -29,13 +29,21 @@ export const number = (v: number | null | undefined, digits = 0) => v === null |
 
 export const bytes = (n: number) => n < 1e6 ? `${(n / 1e3).toFixed(0)} KB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(2)} GB`;
 
+const FEW = 6; // bars that are shown with a label each
+
 /** A histogram as bars, from the first bucket with a value to the last. */
 export function Bars({of, label, unit, scale = 1}: {of: Histogram; label: string; unit: string; scale?: number}) {
   const first = of.counts.findIndex(n => n > 0), all = total(of);
   if (first < 0) return <p class="soft">{label}: no value in this time</p>;
-  const counts = of.counts.slice(first), most = Math.max(...counts), width = 100 / counts.length;
+  const counts = of.counts.slice(first, of.counts.findLastIndex(n => n > 0) + 1), most = Math.max(...counts), width = 100 / counts.length;
   const bound = (i: number) => `${+((of.bounds[i] ?? of.bounds.at(-1) ?? 0) * scale).toPrecision(3)}`;
   const last = first + counts.length - 1;
+  if (counts.length <= FEW) return <figure style={{margin: '.5rem 0'}}>
+    <figcaption class="soft">{label} ({all})</figcaption>
+    <div class="few" role="img" aria-label={`${label}: ${counts.map((n, i) => `${n} up to ${bound(first + i)} ${unit}`).join(', ')}`}>
+      {counts.flatMap((n, i) => [<span>≤ {bound(first + i)} {unit}</span>, <span class="track"><span style={{width: `${100 * n / most}%`}} /></span>, <span class="n">{n}</span>])}
+    </div>
+  </figure>;
   return <figure style={{margin: '.5rem 0'}}>
     <figcaption class="soft">{label} ({all})</figcaption>
     <svg class="bars" role="img" aria-label={`${label}: ${all} values from ${bound(first)} to ${bound(last)} ${unit}`} viewBox="0 0 100 50" preserveAspectRatio="none">

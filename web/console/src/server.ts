@@ -18,7 +18,13 @@ export function onLogout(f: () => void): () => void {
   return () => void outs.delete(f);
 }
 
-export const server = new REST(location.origin, {
+/**
+ * The address of the server, without a slash at its end: the folder above the page, which is not the
+ * root of its host where a proxy passes a path on to the server.
+ */
+export const root = new URL('..', location.href).href.replace(/[?#].*$/, '').replace(/\/$/, '');
+
+export const server = new REST(root, {
   fetch: async (input, init) => {
     const reply = await fetch(input, init);
     if (reply.status === 401) loggedOut();

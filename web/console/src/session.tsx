@@ -2,7 +2,7 @@
 // server sets a cookie with it, which this page cannot read.
 
 import {useEffect, useState} from 'preact/hooks';
-import {loggedOut, offer, onLogout} from './server';
+import {loggedOut, offer, onLogout, root} from './server';
 
 /** Who uses the console. */
 export interface Who {
@@ -16,7 +16,7 @@ export interface Who {
 interface Answer {name?: string; why: string}
 
 async function ask(path: string, init: RequestInit = {}): Promise<Answer> {
-  const reply = await fetch(path, init), body = await reply.json().catch(() => ({}));
+  const reply = await fetch(root + path, init), body = await reply.json().catch(() => ({}));
   return reply.ok ? {name: body.user_id ?? '', why: ''} : {why: body.error ?? `The server answers with status ${reply.status}.`};
 }
 
@@ -86,6 +86,6 @@ export function Login({done}: {done: (name: string) => void}) {
 export function User({name}: {name: string}) {
   return <span class="row">
     <span id="who"><span class="hidden">Logged in as </span>{name || 'api_key'}</span>
-    <button type="button" id="logout" onClick={() => void fetch('/logout', {method: 'POST'}).finally(loggedOut)}>Log out</button>
+    <button type="button" id="logout" onClick={() => void fetch(`${root}/logout`, {method: 'POST'}).finally(loggedOut)}>Log out</button>
   </span>;
 }

@@ -5,6 +5,7 @@ import type {Histogram, Status} from '@millrace/client';
 import {describe, server} from './server';
 
 const INTERVAL = 1000; // ms
+const IDLE = 5000; // ms, while no view shows the state: then the last minutes are known at once
 const KEEP = 300; // replies
 
 /** A reply with the time when it came, seconds since 1970. */
@@ -29,9 +30,13 @@ async function ask(): Promise<void> {
   } catch (e) {
     failed = describe(e);
   }
-  if (viewers.size === 0) timer = undefined;
-  else timer = setTimeout(ask, INTERVAL);
+  timer = setTimeout(ask, viewers.size === 0 ? IDLE : INTERVAL);
   for (const changed of viewers) changed();
+}
+
+/** Asks from now on, also while no view shows the state. */
+export function begin(): void {
+  timer ??= setTimeout(ask, 0);
 }
 
 /** The newest replies, the oldest first, while a component that uses them is shown. */
@@ -40,7 +45,8 @@ export function useStatus(): {samples: Sample[]; now?: Status; failed: string} {
   useEffect(() => {
     const view = () => changed({});
     viewers.add(view);
-    timer ??= setTimeout(ask, 0);
+    clearTimeout(timer);
+    timer = setTimeout(ask, 0);
     return () => {
       viewers.delete(view);
     };

@@ -89,11 +89,11 @@ function numbers(form: HTMLFormElement, names: string[]): Record<string, number>
 
 function Numbers({of}: {of?: ServerStreamPolicy}) {
   return <>
-    <label>max_age_ms <input type="number" name="max_age_ms" min="0" defaultValue={of?.max_age_ms} /></label>
-    <label>deadline_ms <input type="number" name="deadline_ms" min="0" defaultValue={of?.deadline_ms} /></label>
-    <label>max_fps <input type="number" name="max_fps" min="0" step="any" defaultValue={of?.max_fps} /></label>
-    <label>window <input type="number" name="window" min="0" defaultValue={of?.window} /></label>
-    <label>priority <select name="priority">{['high', 'normal', 'low'].map(p => <option key={p} selected={p === (of?.priority ?? 'normal')}>{p}</option>)}</select></label>
+    <label>Oldest result, ms <input type="number" name="max_age_ms" min="0" defaultValue={of?.max_age_ms} /></label>
+    <label>Deadline of a frame, ms <input type="number" name="deadline_ms" min="0" defaultValue={of?.deadline_ms} /></label>
+    <label>Most frames/s of the model <input type="number" name="max_fps" min="0" step="any" defaultValue={of?.max_fps} /></label>
+    <label>Frames in flight <input type="number" name="window" min="0" defaultValue={of?.window} /></label>
+    <label>Priority <select name="priority">{['high', 'normal', 'low'].map(p => <option key={p} selected={p === (of?.priority ?? 'normal')}>{p}</option>)}</select></label>
   </>;
 }
 
@@ -107,7 +107,7 @@ function Change({of: s, refresh}: {of: ServerStream; refresh: () => void}) {
     const change = {...numbers(form, ['max_age_ms', 'deadline_ms', 'max_fps', 'window']), priority: new FormData(form).get('priority') as ServerStreamChange['priority'] & {}};
     void act(() => server.changeStream(s.name, policies.length > 1 ? {models: [{model: name, ...change}]} : change));
   }}>
-    {policies.length > 1 && <label>model <select value={name} onChange={e => choose(e.currentTarget.value)}>{policies.map(m => <option key={m.model}>{m.model}</option>)}</select></label>}
+    {policies.length > 1 && <label>Model <select value={name} onChange={e => choose(e.currentTarget.value)}>{policies.map(m => <option key={m.model}>{m.model}</option>)}</select></label>}
     <div class="fields" key={name}><Numbers of={policies.find(m => m.model === name)?.policy} /></div>
     <button type="submit" disabled={busy}>Apply</button>
     {error && <p class="message" role="alert">{error}</p>}
@@ -129,13 +129,13 @@ function Add({done}: {done: () => void}) {
     if (ok) done();
   }}>
     <div class="fields">
-      <label>name <input name="name" required /></label>
-      <label>source <input name="source" required placeholder="rtsp://HOST/PATH" /></label>
-      <label>model, or several <select name="model" multiple required size={3}>{models?.filter(m => m.state === 'READY').map(m => <option key={m.name}>{m.name}</option>)}</select></label>
-      <label>policy <select name="policy"><option>latest</option><option>every</option></select></label>
-      <label>fps <input type="number" name="fps" min="0" step="any" /></label>
+      <label>Name <input name="name" required /></label>
+      <label>Source <input name="source" required placeholder="rtsp://HOST/PATH" /></label>
+      <label>Model, or several <select name="model" multiple required size={3}>{models?.filter(m => m.state === 'READY').map(m => <option key={m.name}>{m.name}</option>)}</select></label>
+      <label>When there are too many frames <select name="policy"><option value="latest">run the newest</option><option value="every">run every frame</option></select></label>
+      <label>Most frames/s of the source <input type="number" name="fps" min="0" step="any" /></label>
       <Numbers />
-      <label class="check"><input type="checkbox" name="loop" /> loop</label>
+      <label class="check"><input type="checkbox" name="loop" /> Start again at the end</label>
     </div>
     <p class="soft">The source of a request is an http, https, rtsp or rtsps address. Private addresses need <code>sources.allow_private</code>; files and devices are named in the configuration.</p>
     <button type="submit" class="main" disabled={busy}>Add</button>

@@ -86,6 +86,7 @@ export const views = {
       window.long = [];
       new PerformanceObserver(list => window.long.push(...list.getEntries().map(e => Math.round(e.duration)))).observe({type: 'longtask'});
     });
+    await c.page.check('#traced');
     await c.until('m.answered >= 30 && m.last.boxes.length > 0');
     const long = await c.page.evaluate('window.long');
     await c.page.focus('#pick');
@@ -132,19 +133,19 @@ export const views = {
     await card.getByRole('button', {name: 'Pause'}).click();
     await card.getByRole('button', {name: 'Resume'}).click();
     await card.getByRole('button', {name: 'Change'}).click();
-    await card.getByLabel('max_fps').fill('5');
+    await card.getByLabel('Most frames/s of the model').fill('5');
     await card.getByRole('button', {name: 'Apply'}).click();
     await until('the change', async () => (await (await fetch(`${given.url}/v2/streams/digits`)).json()).policy.max_fps === 5);
 
     await c.page.click('#add');
     const form = c.page.getByRole('form', {name: 'Add a stream'});
-    await form.getByLabel('name').fill('second');
-    await form.getByLabel('source', {exact: true}).fill('ftp://127.0.0.1/clip.mp4');
-    await form.getByLabel('model').selectOption('motion');
+    await form.getByLabel('Name').fill('second');
+    await form.getByLabel('Source', {exact: true}).fill('ftp://127.0.0.1/clip.mp4');
+    await form.getByLabel('Model, or several').selectOption('motion');
     await form.getByRole('button', {name: 'Add'}).click();
     assert.match(await form.getByRole('alert').textContent(), /source: .*\(/);
     c.forgive();
-    await form.getByLabel('source', {exact: true}).fill(`${given.url}/console/clip.mp4`);
+    await form.getByLabel('Source', {exact: true}).fill(`${given.url}/console/clip.mp4`);
     await form.getByRole('button', {name: 'Add'}).click();
     const second = c.page.locator('[data-stream=second]');
     await second.waitFor();
@@ -152,6 +153,26 @@ export const views = {
     await second.getByRole('button', {name: 'Remove'}).click();
     await second.waitFor({state: 'detached'});
     c.forgive();
+    await c.close();
+  },
+
+  // A proxy passes a path on to the server: the console works there, and asks for nothing outside of the path.
+  async path(browser) {
+    const c = await Console.open(browser, 'model=motion&source=clip&autostart=1', {base: given.path, wait: '#key'});
+    const outside = [];
+    c.page.on('request', r => r.url().startsWith(given.path) || outside.push(r.url()));
+    c.page.on('websocket', w => w.url().startsWith(given.path.replace('http', 'ws')) || outside.push(w.url()));
+    await c.page.fill('#key', given.guarded.keys.all);
+    await c.page.keyboard.press('Enter');
+    await c.until('m.answered >= 10 && m.message === ""');
+    for (const [view, wait] of [['streams', '#add'], ['models', '[data-model=motion]'], ['traces', '#reason'], ['metrics', '.chart canvas']]) {
+      await c.page.goto(`${given.path}/console/#/${view}`);
+      await c.page.waitForSelector(wait);
+    }
+    await c.page.click('#logout');
+    await c.page.waitForSelector('#key');
+    assert.deepEqual(outside, []);
+    c.forgive(); // of the answers to requests without a login
     await c.close();
   },
 
@@ -172,7 +193,8 @@ export const views = {
     await spotter.getByLabel(/^Request for/).fill('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}');
     await spotter.getByRole('button', {name: 'Send'}).click();
     await until('an error', async () => /\(invalid_argument\)/.test((await spotter.getByRole('alert').allTextContents()).join()));
-    await until('a histogram', () => spotter.locator('svg.bars').count());
+    await until('a histogram', () => spotter.locator('svg.bars, .few').count());
+    assert.match(await spotter.textContent(), /since the model was loaded \([1-9]/);
     await check(c, 'models');
 
     c.page.on('dialog', d => d.accept());
@@ -187,6 +209,13 @@ export const views = {
   async traces(browser) {
     const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
     await c.until('m.answered >= 30');
+    const kept = async () => (await (await fetch(`${given.url}/v2/traces?model=spotter&reason=sampled&limit=200`)).json()).traces.filter(t => t.endpoint === 'ws').length;
+    const before = await kept();
+    assert.equal(await c.page.isChecked('#traced'), false);
+    await c.until('m.answered >= 60');
+    assert.equal(await kept(), before, 'frames are traced before anybody asks for it');
+    await c.page.check('#traced');
+    await c.until('m.state === "running" && m.answered >= 30');
     await c.page.click('#pick');
     await c.page.waitForSelector('#kept');
     const id = await c.page.textContent('#trace-link');

@@ -28,7 +28,7 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
   const [source, setSource] = useState('clip'), [hasClip, setHasClip] = useState(true);
   const [encoders, setEncoders] = useState<{name: string; label: string}[]>([]), [codec, setCodec] = useState('jpeg');
   const [message, setMessage] = useState(''), [note, setNote] = useState('');
-  const [mode, setMode] = useState<'latest' | 'every'>('latest'), [traced, setTraced] = useState(true);
+  const [mode, setMode] = useState<'latest' | 'every'>('latest'), [traced, setTraced] = useState(false);
   const [exact, setExact] = useState(true), [threshold, setThreshold] = useState(0), [raw, setRaw] = useState(false);
   const [running, setRunning] = useState(false), [measured, setMeasured] = useState<Measured>();
   const [picked, setPicked] = useState<Result>();

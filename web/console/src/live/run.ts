@@ -1,7 +1,7 @@
 // One source streaming to one model.
 
 import {MillraceError, connect, type CapturedFrame, type Codec, type Counts, type Policy, type Result, type Stream} from '@millrace/client';
-import {describe, explain, server, unreachable} from '../server';
+import {describe, explain, root, server, unreachable} from '../server';
 import type {Model} from './choice';
 import {label} from './encoders';
 import {text, type Opened} from './sources';
@@ -93,7 +93,7 @@ export class Run {
     const still = this.#stage.isStill;
     this.#state('connecting');
     try {
-      const connection = await connect(location.origin, {signal});
+      const connection = await connect(root, {signal});
       signal.addEventListener('abort', () => connection.close());
       const stream = await connection.open({
         model: this.#model.name, source, signal, trace: traced ? true : undefined, buffer: 0,
