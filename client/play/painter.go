@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"image"
+	"math"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type pendingFrame struct {
 type painter struct {
 	video, picture string // files; "" = none
 	fps            float64
+	aspect         float64 // width of a frame's pixel by its height
 	ctx            context.Context
 
 	mu       sync.Mutex
@@ -66,9 +68,9 @@ type painter struct {
 	bestScore [2]float64  // of best, see scoreOf
 }
 
-func newPainter(ctx context.Context, video, picture string, fps float64) *painter {
+func newPainter(ctx context.Context, video, picture string, fps, aspect float64) *painter {
 	r := &painter{
-		video: video, picture: picture, fps: fps, ctx: context.WithoutCancel(ctx),
+		video: video, picture: picture, fps: fps, aspect: aspect, ctx: context.WithoutCancel(ctx),
 		wake: make(chan struct{}, 1), drawn: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if r.off() {
@@ -280,7 +282,7 @@ func scoreOf(f *overlay.Result) (score [2]float64) {
 // Paint decodes a picture, upright, and draws a result over it. A small picture is
 // enlarged.
 func Paint(picture []byte, result overlay.Result) (*image.RGBA, error) {
-	var r painter
+	r := painter{aspect: 1}
 	if err := r.paint(picture, result, ""); err != nil {
 		return nil, fmt.Errorf("play: the picture cannot be drawn: %w", err)
 	}
@@ -294,8 +296,10 @@ func (r *painter) paint(frame []byte, result overlay.Result, caption string) err
 		return err
 	}
 	w, h := info.Upright()
-	enlarge := min(max(1, (minWidth+w-1)/w), maxEnlarge)
-	target := codec.Target{Width: w * enlarge, Height: h * enlarge}
+	// The canvas has square pixels: a frame with others is made wider or higher, never smaller.
+	wide, high := float64(w)*max(1, r.aspect), float64(h)*max(1, 1/r.aspect)
+	enlarge := float64(min(max(1, int(math.Ceil(minWidth/wide))), maxEnlarge))
+	target := codec.Target{Width: int(math.Round(wide * enlarge)), Height: int(math.Round(high * enlarge))}
 	if n := target.Size(w, h); len(r.rgb) != n {
 		r.rgb = make([]byte, n)
 	}
@@ -310,7 +314,7 @@ func (r *painter) paint(frame []byte, result overlay.Result, caption string) err
 	for i, j := 0, 0; i < len(r.rgb); i, j = i+3, j+4 {
 		pix[j], pix[j+1], pix[j+2], pix[j+3] = r.rgb[i], r.rgb[i+1], r.rgb[i+2], 255
 	}
-	overlay.Draw(r.canvas, result.Scale(float64(enlarge), float64(enlarge)), caption)
+	overlay.Draw(r.canvas, result.Scale(float64(target.Width)/float64(w), float64(target.Height)/float64(h)), caption)
 	return nil
 }
 

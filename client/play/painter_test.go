@@ -176,7 +176,7 @@ func answer(seq uint64, boxes ...float32) *client.Reply {
 // frames are drawn in the order in which they were sent.
 func TestDropped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.mp4")
-	r := newPainter(t.Context(), file, "", 10)
+	r := newPainter(t.Context(), file, "", 10, 1)
 	for i := range 4 {
 		if err := r.add(t.Context(), nil, uint64(i), jpegOf(t, 640, 480), 0); err != nil { // the same time for all
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestDropped(t *testing.T) {
 // TestBest: the picture is that of the frame with the most boxes.
 func TestBest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.png")
-	r := newPainter(t.Context(), "", file, 0)
+	r := newPainter(t.Context(), "", file, 0, 1)
 	for i, boxes := range [][]float32{{}, {0, 0, 50, 50, 300, 300, 400, 400}, {500, 10, 600, 100}} {
 		if err := r.add(t.Context(), nil, uint64(i), jpegOf(t, 640, 480), 0); err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestBest(t *testing.T) {
 	}
 
 	// A frame that was not answered is not kept.
-	r = newPainter(t.Context(), "", file, 0)
+	r = newPainter(t.Context(), "", file, 0, 1)
 	if err := r.add(t.Context(), nil, 0, jpegOf(t, 64, 48), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestBest(t *testing.T) {
 func TestPendingBound(t *testing.T) {
 	frame := jpegOf(t, 16, 16)
 	synctest.Test(t, func(t *testing.T) {
-		r := newPainter(t.Context(), "", filepath.Join(t.TempDir(), "x.png"), 0)
+		r := newPainter(t.Context(), "", filepath.Join(t.TempDir(), "x.png"), 0, 1)
 		for i := range maxPending {
 			if err := r.add(t.Context(), nil, uint64(i), frame, 0); err != nil {
 				t.Fatal(err)
@@ -270,4 +270,33 @@ func TestPendingBound(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The overlay of a video whose pixels are not square is as wide as players show the video, whatever it was scaled to.
+func TestPixelsThatAreNotSquare(t *testing.T) {
+	for _, c := range []struct {
+		info video.Info
+		want image.Point
+	}{
+		{video.Info{Width: 90, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45}, image.Pt(512, 288)},
+		{video.Info{Width: 80, Height: 72, SourceWidth: 90, SourceHeight: 72, PixelAspect: 64.0 / 45}, image.Pt(512, 288)},
+		{video.Info{Width: 400, Height: 100, SourceWidth: 400, SourceHeight: 100, PixelAspect: 0.5}, image.Pt(800, 400)},
+		{video.Info{Width: 90, Height: 72, SourceWidth: 90, SourceHeight: 72}, image.Pt(360, 288)},
+	} {
+		r := newPainter(t.Context(), "", filepath.Join(t.TempDir(), "x.png"), 0, new(Options).frameAspect(c.info))
+		w, h := c.info.Width, c.info.Height
+		if err := r.add(t.Context(), nil, 0, jpegOf(t, w, h), 0); err != nil {
+			t.Fatal(err)
+		}
+		r.ending(answer(0, float32(w)/2, 4, float32(w)-4, float32(h)-4))
+		if err := r.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.canvas.Rect.Size(); got != c.want {
+			t.Errorf("%+v is drawn as %v, want %v", c.info, got, c.want)
+		}
+		if at := r.canvas.RGBAAt(c.want.X/2+1, c.want.Y/2); at.R < 100 && at.G < 100 && at.B < 100 {
+			t.Errorf("%+v: no edge of the box in the middle: %v", c.info, at)
+		}
+	}
 }

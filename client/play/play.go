@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		p.slots = make(chan struct{}, o.Window)
 	}
 	if o.Next != nil {
-		p.overlay = newPainter(ctx, "", "", 0)
+		p.overlay = newPainter(ctx, "", "", 0, 1)
 		return p.play(ctx, o.Policy, func() error { return p.frames(ctx, o.Next, !o.Fast) })
 	}
 	meta, err := o.Client.Metadata(ctx, o.Model, o.Version)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	p.counts.files(videoFile, pictureFile)
 	if picture != nil {
 		o.Policy.Mode = stream.Every
-		p.overlay = newPainter(ctx, videoFile, pictureFile, 0)
+		p.overlay = newPainter(ctx, videoFile, pictureFile, 0, 1)
 		return p.play(ctx, o.Policy, func() error { return p.send(ctx, picture, 0) })
 	}
 	r, err := o.open(ctx, meta)
@@ -105,7 +105,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	defer func() { _ = r.Close() }()
 	info := r.Info()
 	p.counts.video(info.Width, info.Height, info.FPS)
-	p.overlay = newPainter(ctx, videoFile, pictureFile, info.FPS)
+	p.overlay = newPainter(ctx, videoFile, pictureFile, info.FPS, o.frameAspect(info))
 	var buf []byte
 	next := func() ([]byte, time.Duration, error) {
 		f, err := r.Next(buf)
@@ -167,6 +167,15 @@ func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader
 		}
 	}
 	return video.Open(ctx, v)
+}
+
+// frameAspect returns the width of a frame's pixel by its height, as players show it; 1 where it is unknown.
+func (o *Options) frameAspect(i video.Info) float64 {
+	if i.PixelAspect < 1.0/16 || i.PixelAspect > 16 || i.SourceWidth == 0 || i.SourceHeight == 0 || o.Width > 0 && o.Height > 0 {
+		return 1
+	}
+	// The frames may be scaled, by two factors.
+	return i.PixelAspect * float64(i.SourceWidth) / float64(i.SourceHeight) * float64(i.Height) / float64(i.Width)
 }
 
 // inputSize returns the size of the pictures that a model's first input has, 0 if its

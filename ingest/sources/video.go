@@ -35,9 +35,10 @@ func init() {
 // Video is a source that ffmpeg reads: files, devices, the output of programs, and
 // network addresses.
 type Video struct {
-	Transport string `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"transport of an rtsp source's packets"`
-	Width     int    `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" help:"width in pixels to which frames of a video are scaled"`
-	KeyFrames string `json:"keyframes" words:"only" unset:"all frames" request:"any" help:"only decodes the key frames of a video, which costs a fraction: for slow checks"`
+	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"transport of an rtsp source's packets"`
+	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" help:"width in pixels to which frames of a video are scaled"`
+	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" help:"requests the JPEG picture of an http source so often: for cameras that have the address of a picture only"`
+	KeyFrames string        `json:"keyframes" words:"only" unset:"all frames" request:"any" help:"only decodes the key frames of a video, which costs a fraction: for slow checks"`
 }
 
 // Validate implements Settings.
@@ -48,6 +49,9 @@ func (c *Video) Validate(address string, publicOnly bool) error {
 	scheme, err := video.ClassifyURL(address)
 	if err != nil {
 		return bad("source", "%w", err)
+	}
+	if c.Poll != 0 && scheme != video.SchemeHTTP && scheme != video.SchemeHTTPS {
+		return bad("poll", "is for http and https sources, but this one is %s: leave it out", scheme)
 	}
 	switch {
 	case c.Transport == "":
@@ -87,6 +91,9 @@ func (c *Video) options(address string, e Env) video.Options {
 	}
 	if o.FPS > 0 { // a frame may come a whole interval after the one before, and it may be a key frame that is late
 		o.StallTimeout += time.Duration(2 / o.FPS * float64(time.Second))
+	}
+	if o.Poll = c.Poll; o.Poll > 0 { // some requests may fail
+		o.StallTimeout += 4 * o.Poll
 	}
 	if c.Transport != "" {
 		o.InputArgs = []string{"-rtsp_transport", c.Transport}

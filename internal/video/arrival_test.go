@@ -315,3 +315,19 @@ func FuzzJPEGs(f *testing.F) {
 		}
 	})
 }
+
+func TestPixelAspect(t *testing.T) {
+	path := clip(t, "sar.mp4", "-f", "lavfi", "-i", "testsrc2=s=90x72:r=5:d=1", "-vf", "setsar=64/45", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
+	s := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
+	defer s.Close()
+	for _, address := range []string{path, s.URL + "/" + filepath.Base(path)} {
+		r, err := Open(t.Context(), Options{URL: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Info().PixelAspect; math.Abs(got-64.0/45) > 1e-6 {
+			t.Errorf("%s: %v", address, got)
+		}
+		_ = r.Close()
+	}
+}

@@ -68,8 +68,24 @@ type feed struct {
 	err    error // why the source ended, valid after done; nil at its end
 }
 
+// pictureSource has JPEG pictures one after the other; io.EOF is their end. Its methods are for one goroutine.
+type pictureSource interface {
+	next() (picture []byte, of size, at time.Time, err error)
+}
+
 // newFeed copies from in until its end. in is closed when the feed ends.
 func newFeed(ctx context.Context, is content, in io.ReadCloser, most int) (*feed, error) {
+	if is == motionJPEG {
+		return startFeed(ctx, is, in, func(to io.Writer) error { return copyPictures(to, &jpegReader{r: in, max: most, clock: time.Now}) })
+	}
+	return startFeed(ctx, is, in, func(to io.Writer) error {
+		_, err := io.Copy(to, in)
+		return err
+	})
+}
+
+// startFeed starts copy, which copies from in to ffmpeg.
+func startFeed(ctx context.Context, is content, in io.Closer, copy func(io.Writer) error) (*feed, error) {
 	out, to, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("video: %w", err)
@@ -84,24 +100,21 @@ func newFeed(ctx context.Context, is content, in io.ReadCloser, most int) (*feed
 	go func() {
 		defer close(f.done)
 		defer closeAll()
-		if is != motionJPEG {
-			_, f.err = io.Copy(to, in)
-			return
-		}
-		f.err = copyPictures(to, &jpegReader{r: in, max: most, clock: time.Now})
+		f.err = copy(to)
 	}()
 	return f, nil
 }
 
 // copyPictures writes pictures as IVF. Their times are those of their arrival, from 0 for the first.
-func copyPictures(to io.Writer, j *jpegReader) error {
+func copyPictures(to io.Writer, from pictureSource) error {
+	j, _ := from.(*jpegReader)
 	var begun time.Time
 	var out []byte
 	last := int64(-1)
 	for {
-		picture, of, at, err := j.next()
+		picture, of, at, err := from.next()
 		switch {
-		case err == io.EOF && j.found == 0, errors.Is(err, errNoPicture):
+		case j != nil && (err == io.EOF && j.found == 0 || errors.Is(err, errNoPicture)):
 			return &noPictures{begin: string(j.begin)}
 		case err == io.EOF:
 			return nil
@@ -146,6 +159,10 @@ func (f *feed) reason(src source, progress string) error {
 		return nil
 	case errors.As(f.err, &none):
 		return src.fail(NotVideo, src.red.text(none.Error()), f.err)
+	}
+	var own *Error
+	if errors.As(f.err, &own) {
+		return own
 	}
 	return src.fail(EndedEarly, "after "+progress+": "+src.red.text(f.err.Error()), f.err)
 }

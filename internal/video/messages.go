@@ -38,6 +38,7 @@ type messages struct {
 	all    int // streams of the input, of any kind
 	codec  string
 	fps    float64
+	aspect float64       // of a pixel
 	size   [2]int        // of the pictures that are decoded, before rotation
 	latest [2]int        // the same, of a source that has changed its size
 	turned bool          // rotation by 90 or 270 degrees
@@ -61,6 +62,7 @@ var (
 	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ([a-z0-9_]+)(.*)|[A-Z][a-z]+: .*)$`)
 	streamRate   = regexp.MustCompile(`, ([0-9]{1,4}(?:\.[0-9]{1,2})?) fps(?:,|$)`)
 	streamSize   = regexp.MustCompile(`, ([0-9]{1,5})x([0-9]{1,5})(?: \([0-9]+x[0-9]+\))?(?: \[|,|$)`)
+	streamAspect = regexp.MustCompile(` \[SAR ([0-9]{1,9}):([0-9]{1,9}) DAR `)
 	rotationLine = regexp.MustCompile(`^      displaymatrix: rotation of (-?[0-9]+\.[0-9]{2}) degrees`)
 	graphName    = regexp.MustCompile(`^\[graph 0 input from stream 0:[0-9]+ @ 0x[0-9a-f]+\] $`)
 	graphLine    = regexp.MustCompile(`^w:([0-9]{1,5}) h:([0-9]{1,5}) pixfmt:`)
@@ -129,7 +131,7 @@ func (m *messages) parse(from, s string) {
 		return
 	}
 	if f := inputLine.FindStringSubmatch(s); f != nil {
-		m.format, m.length, m.all, m.codec, m.fps, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, [2]int{}, false, false
+		m.format, m.length, m.all, m.codec, m.fps, m.aspect, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, 0, [2]int{}, false, false
 		if closed(m.decode) {
 			m.decode = make(chan struct{})
 		}
@@ -149,6 +151,9 @@ func (m *messages) parse(from, s string) {
 		m.codec = f[2]
 		if r := streamRate.FindStringSubmatch(f[3]); r != nil {
 			m.fps = exactRate(r[1])
+		}
+		if r := streamAspect.FindStringSubmatch(f[3]); r != nil {
+			m.aspect = rate(r[1] + "/" + r[2])
 		}
 		if r := streamSize.FindStringSubmatch(f[3]); r != nil {
 			m.size = [2]int{digits(r[1]), digits(r[2])}
@@ -256,9 +261,10 @@ func (m *messages) noVideo() string {
 func (m *messages) info() Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, Duration: m.length, HasVideo: true}
+	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, PixelAspect: m.aspect, Duration: m.length, HasVideo: true}
 	if m.turned {
 		i.SourceWidth, i.SourceHeight = i.SourceHeight, i.SourceWidth
+		i.PixelAspect = turned(i.PixelAspect)
 	}
 	if m.all == 1 && m.format != "mpegts" { // with sound, that may be longer; for MPEG-TS see source.classify
 		i.videoLength = m.length

@@ -67,6 +67,8 @@ type Options struct {
 	// FPS is the maximum frame rate: frames beyond it are dropped, none is repeated, and each keeps its own time; 0 keeps
 	// all.
 	FPS float64
+	// Poll, if set, requests an HTTP address so often, which answers with one JPEG picture each time.
+	Poll time.Duration
 	// Realtime reads a file at its playback speed.
 	Realtime bool
 	// Loop restarts a file at its end, for ever; times continue to rise.
@@ -145,6 +147,8 @@ func (o Options) withDefaults() (Options, error) {
 		return bad("Needs", o.Needs, "none with Encoded")
 	case o.MaxPixels < 0:
 		return bad("MaxPixels", o.MaxPixels, "0 (no limit) or more")
+	case o.Poll < 0:
+		return bad("Poll", o.Poll, "0, or a positive time")
 	case o.StartTimeout < 0:
 		return bad("StartTimeout", o.StartTimeout, "0 for the default, or a positive time")
 	}

@@ -27,6 +27,8 @@ type Info struct {
 	FPS float64
 	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 where it is unknown.
 	SourceWidth, SourceHeight int
+	// PixelAspect is the width of a pixel of the source by its height; 0 where it is unknown, which means 1.
+	PixelAspect float64
 	// Codec is the source's codec as ffmpeg names it, say "h264"; "" where it is unknown.
 	Codec string
 	// Duration is the length of the video, 0 where it is unknown or endless.
@@ -49,6 +51,7 @@ type probed struct {
 		CodecName    string `json:"codec_name"`
 		Width        int    `json:"width"`
 		Height       int    `json:"height"`
+		PixelAspect  string `json:"sample_aspect_ratio"`
 		AvgFrameRate string `json:"avg_frame_rate"`
 		RFrameRate   string `json:"r_frame_rate"`
 		Duration     string `json:"duration"`
@@ -68,7 +71,7 @@ type probed struct {
 }
 
 const (
-	probeEntries = "stream=codec_name,width,height,avg_frame_rate,r_frame_rate,duration:stream_side_data=rotation:format=format_name,duration,nb_streams:error=code,string"
+	probeEntries = "stream=codec_name,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate,duration:stream_side_data=rotation:format=format_name,duration,nb_streams:error=code,string"
 	maxProbe     = 1 << 20
 )
 
@@ -186,8 +189,10 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 	if info.FPS == 0 {
 		info.FPS = rate(v.RFrameRate)
 	}
+	info.PixelAspect = rate(strings.ReplaceAll(v.PixelAspect, ":", "/"))
 	for _, d := range v.SideData {
 		if quarterTurn(d.Rotation) {
+			info.PixelAspect = turned(info.PixelAspect)
 			info.Width, info.Height = info.Height, info.Width
 		}
 	}
@@ -204,6 +209,14 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 		info.File = err == nil && st.Mode().IsRegular()
 	}
 	return info, nil
+}
+
+// turned returns the pixel aspect ratio of a picture that is turned by 90 degrees.
+func turned(aspect float64) float64 {
+	if aspect == 0 {
+		return 0
+	}
+	return 1 / aspect
 }
 
 // quarterTurn reports whether a rotation exchanges width and height.

@@ -140,7 +140,9 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 		}
 	}
 	r.from.begun()
-	r.info.Arrival = r.from.arrival()
+	if r.info.Arrival = r.from.arrival(); o.Poll > 0 {
+		r.info.FPS = float64(time.Second) / float64(o.Poll)
+	}
 	r.info.Width, r.info.Height = full.w, full.h
 	r.scale.start(full, first)
 	r.Resize(o.Needs)

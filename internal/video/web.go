@@ -82,6 +82,15 @@ func (w *web) get(ctx context.Context, header http.Header) (*http.Response, erro
 // feed opens the source and returns a feed if its pictures have no times; nil if ffmpeg is to open it, also if that will
 // fail, since ffmpeg says why.
 func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
+	if o.Poll > 0 {
+		ctx, cancel := context.WithCancel(ctx)
+		p, err := w.newPoller(ctx, o)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		return startFeed(ctx, motionJPEG, closers{io.NopCloser(nil), cancel}, func(to io.Writer) error { return copyPictures(to, p) })
+	}
 	if slices.Contains(readByFFmpeg, strings.ToLower(path.Ext(w.source.Path))) {
 		return nil, nil
 	}
