@@ -287,7 +287,7 @@ func TestTarget(t *testing.T) {
 		return &stream.Model{Name: "m", Image: s, Inputs: []stream.TensorSpec{{Name: "x", Datatype: datatype, Shape: []int{3, 2, 4}}}}
 	}
 	got, err := target(model(func(*stream.ImageSpec) {}, stream.Float32))
-	want := codec.Target{Width: 4, Height: 2, Color: codec.BGR, Layout: codec.NCHW, Fit: codec.Stretch, Type: codec.FP32, Norm: codec.Norm{Scale: [3]float32{2, 2, 2}}}
+	want := codec.Target{Width: 4, Height: 2, Color: codec.BGR, Layout: codec.NCHW, Fit: codec.Stretch, Fill: 114, Type: codec.FP32, Norm: codec.Norm{Scale: [3]float32{2, 2, 2}}}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}

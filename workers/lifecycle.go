@@ -197,6 +197,7 @@ func (g *Group) runWatchdog() {
 
 func (g *Group) quarantineHung(now stream.Instant) {
 	for _, w := range g.instances() {
+		w.interrupt(now)
 		if g.quarantine(w, now) {
 			g.replace(w)
 		}
@@ -371,6 +372,7 @@ func (g *Group) awaitRuns() {
 				return
 			}
 			for _, w := range g.instances() {
+				w.interrupt(now)
 				if g.quarantine(w, now) {
 					g.removeInstance(w)
 				}

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ type runner struct {
 	stages *results.Chain  // nil: the worker's outputs are the answer
 
 	extend        func(time.Duration) // adds to until
+	interrupting  sync.Mutex          // held by the watchdog while it interrupts, and by the goroutine when a run has returned
+	interrupted   bool                // the watchdog has interrupted the run; under interrupting
+	computing     atomic.Bool         // the worker's Run is called; cleared under interrupting
 	phase         atomic.Uint64
 	until         atomic.Int64    // Instant after which the watchdog abandons it
 	batch         *batching.Batch // of a run
@@ -74,6 +78,43 @@ func (r *runner) abandon(now stream.Instant) bool {
 	return phase%2 == 1 && phase != abandoned && stream.Instant(r.until.Load()) <= now && r.phase.CompareAndSwap(phase, abandoned)
 }
 
+// interruptGrace is how long an interrupted run may take to return.
+const interruptGrace = 2 * time.Second
+
+// interrupt is called by the watchdog: it interrupts a run that has passed its time at now, once, and gives the run interruptGrace
+// to return.
+func (r *runner) interrupt(now stream.Instant) {
+	if stream.Instant(r.until.Load()) > now {
+		return
+	}
+	r.interrupting.Lock()
+	defer r.interrupting.Unlock()
+	if r.interrupted || !r.computing.Load() || r.phase.Load() == abandoned || stream.Instant(r.until.Load()) > now {
+		return
+	}
+	if worker, ok := r.worker.(Interrupter); ok {
+		r.interrupted = true
+		r.until.Add(int64(interruptGrace))
+		worker.Interrupt()
+	}
+}
+
+// interrupt interrupts the runs of the instance that have passed their time at now.
+func (w *instance) interrupt(now stream.Instant) {
+	for _, r := range w.runners() {
+		r.interrupt(now)
+	}
+}
+
+// wasInterrupted reports whether the run that has returned was interrupted. It is called before endWatched.
+func (r *runner) wasInterrupted() (yes bool) {
+	r.interrupting.Lock()
+	defer r.interrupting.Unlock()
+	yes, r.interrupted = r.interrupted, false
+	r.computing.Store(false)
+	return yes
+}
+
 // call runs a batch.
 func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // err is what callers look at first
 	defer func() {
@@ -83,6 +124,7 @@ func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:r
 			r.log.Error("worker panicked", "model", r.cfg.Name, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
+	r.computing.Store(true)
 	return r.worker.Run(r.ctx, b), false
 }
 

@@ -107,6 +107,7 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 	}
 	err, panicked := r.call(b)
 	t.ran = stream.Now()
+	interrupted := r.wasInterrupted()
 	kept := r.endWatched()
 	r.leave()
 	if !kept {
@@ -124,6 +125,9 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 		}
 		g.keepWith(r.instance, b)
 		return true, true
+	}
+	if interrupted && err != nil && !panicked {
+		err = g.interruptedRun(b)
 	}
 	broken := panicked || errors.Is(err, ErrBroken)
 	if len(b.Requests) == 0 { // the worker has taken them
@@ -265,6 +269,18 @@ func (g *Group) holds(w *instance) bool {
 	g.gather.Lock()
 	defer g.gather.Unlock()
 	return w.inFlight > 0
+}
+
+// interruptedRun returns the error of a run that the watchdog has interrupted. The state of its streams is lost, since the run may
+// have changed it in part.
+func (g *Group) interruptedRun(b *batching.Batch) error {
+	for _, q := range b.Requests {
+		q.DetachState()
+	}
+	err := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended", g.cfg.Name, g.cfg.Limits.Run)
+	g.noteFailure(err)
+	g.log.Warn("run ended at its limit", "model", g.cfg.Name, "limit", g.cfg.Limits.Run)
+	return err
 }
 
 // quarantine abandons w if its time has passed, ends the requests of its runs, and

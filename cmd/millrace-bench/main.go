@@ -57,6 +57,7 @@ var parts = []struct {
 	{"auth", false, authentication},
 	{"tls", false, encrypted},
 	{"memory", false, memory},
+	{"reloads", false, reloads},
 	{"unread", false, unread},
 	{"attack", false, attackAll},
 	{"attacks", true, attackEach},
@@ -84,7 +85,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, tls, memory, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, grpc, json, native, graph, companions, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, python, pythonjson, metrics, auth, tls, memory, reloads, unread, attack, bomb, overload, and, only when named, attacks, pythonvideo, pythonsleep, pythonrestart, overload-cpu, fairness, many, cameras-dead, capacity")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
 	if err := f.Parse(args); err != nil {

@@ -74,7 +74,7 @@ type Node struct {
 	Attrs           []Attr
 }
 
-// Attr is an attribute of a node. Value is int64, float32, string or []int64.
+// Attr is an attribute of a node. Value is int64, float32, string, []int64, or a Model, whose graph it is (of a Loop or an If).
 type Attr struct {
 	Name  string
 	Value any
@@ -151,13 +151,15 @@ func (a Attr) append(b []byte) []byte {
 		return appendInt(appendInt(b, 3, v), 20, 2)
 	case string:
 		return appendInt(appendString(b, 4, v), 20, 3)
+	case Model:
+		return appendInt(appendMessage(b, 6, v.graph), 20, 5)
 	case []int64:
 		for _, i := range v {
 			b = appendInt(b, 8, i)
 		}
 		return appendInt(b, 20, 7)
 	}
-	panic(fmt.Sprintf("onnxfile: attribute %q: %T is none of int64, float32, string, []int64", a.Name, a.Value))
+	panic(fmt.Sprintf("onnxfile: attribute %q: %T is none of int64, float32, string, []int64, Model", a.Name, a.Value))
 }
 
 func (t Tensor) append(b []byte) []byte {

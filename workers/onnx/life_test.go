@@ -169,8 +169,9 @@ func TestRunsThatFail(t *testing.T) {
 	}
 }
 
-// The steady state allocates nothing, for models of any shape.
-func TestComputeAllocatesNothing(t *testing.T) {
+// The steady state allocates only in the binding of ONNX Runtime, for models of any shape: for a batch, the two lists of inputs and
+// outputs, and a handle of each tensor.
+func TestComputeAllocatesHandles(t *testing.T) {
 	for name, model := range map[string][]byte{
 		"sizes of the file":           onnxfile.MLP(8, 16, 4, 2),
 		"sizes of the first run":      graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")}, []onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)),
@@ -188,7 +189,7 @@ func TestComputeAllocatesNothing(t *testing.T) {
 			if w.results == nil {
 				t.Fatal("not bound")
 			}
-			if n := testing.AllocsPerRun(100, run); n != 0 {
+			if n := testing.AllocsPerRun(100, run); n > 4 {
 				t.Errorf("%v allocations", n)
 			}
 		})

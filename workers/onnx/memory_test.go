@@ -47,24 +47,6 @@ func TestBothKindsOfMemory(t *testing.T) {
 	}
 }
 
-// Inputs can be bound again for each run, which providers with their own memory need.
-func TestInputsBoundAgain(t *testing.T) {
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, scaled(2))}, nil)
-	w.rebind = true
-	in := tensor("x", stream.Float32, make([]byte, 4), 1, 1)
-	for i := range 20 {
-		copy(in.Data, floats(float32(i)))
-		out, err := w.compute(t.Context(), []stream.Tensor{in}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want(t, out, 0, floats(2*float32(i)), 1, 1)
-	}
-	if len(w.bound) != 1 || w.results == nil {
-		t.Errorf("%d bindings", len(w.bound))
-	}
-}
-
 // The sizes of the outputs are also learned from the first frame.
 func TestSizesAreLearnedWithoutWarmUp(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(

@@ -17,9 +17,7 @@ import (
 	"millrace/stream"
 )
 
-// Run computes one batch. Only runs with allocated outputs end with ctx: the binding
-// cannot cancel a run with bound tensors. The watchdog handles those that pass their
-// limit.
+// Run computes one batch. The run ends early with ctx and by Interrupt.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	if w.keeps() {
 		return w.runStates(ctx, b)
@@ -58,12 +56,12 @@ func (w *worker) computeInner(ctx context.Context, inputs []stream.Tensor, rows 
 		return out, err
 	}
 	b, err := w.binding(inputs, rows)
-	if err == nil && w.rebind {
-		err = w.bindInputs(b)
-	}
 	if err == nil {
-		if err = w.session.RunWithBinding(b.IoBinding); err == nil {
+		if err = w.runUntil(ctx, b.in, b.out); err == nil {
 			return b.outputs, nil
+		}
+		if w.ended() {
+			return nil, runError(err)
 		}
 	}
 	// The outputs may have other sizes than in the first run or the file.
@@ -82,17 +80,6 @@ func sizeOf(ts []stream.Tensor) (n int) {
 		n += len(ts[i].Data)
 	}
 	return n
-}
-
-// bindInputs binds the inputs again: a provider with memory of its own copies them
-// when they are bound, not in the run.
-func (w *worker) bindInputs(b *binding) error {
-	for i := range w.inputs {
-		if err := b.BindInput(w.inputs[i].Name, b.values[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // binding returns the binding for a batch's memory, which is reused.
@@ -131,9 +118,6 @@ func (b *binding) over(inputs []stream.Tensor) bool {
 
 func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) {
 	b := &binding{rows: rows}
-	if b.IoBinding, err = w.session.CreateIoBinding(); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			b.destroy()
@@ -144,12 +128,9 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		if err != nil {
 			return nil, err
 		}
-		b.values = append(b.values, v)
+		b.in = append(b.in, v)
 		b.data = append(b.data, unsafe.SliceData(t.Data))
 		b.shapes = append(b.shapes, native(t.Shape, w.inAxes[i]))
-		if err = b.BindInput(w.inputs[i].Name, v); err != nil {
-			return nil, err
-		}
 	}
 	for i, r := range w.results {
 		size := stream.Elements(r.Shape) * r.Datatype.Size() * rows
@@ -158,11 +139,8 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		if err != nil {
 			return nil, err
 		}
-		b.values = append(b.values, v)
+		b.out = append(b.out, v)
 		b.outputs = append(b.outputs, t)
-		if err = b.BindOutput(r.Name, v); err != nil {
-			return nil, err
-		}
 	}
 	return b, nil
 }
@@ -198,10 +176,8 @@ func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 }
 
 func (b *binding) destroy() {
-	// Neither can fail.
-	_ = b.Destroy()
-	for _, v := range b.values {
-		_ = v.Destroy()
+	for _, v := range slices.Concat(b.in, b.out) {
+		_ = v.Destroy() // which cannot fail
 	}
 	b.pins.Unpin()
 }
@@ -238,7 +214,7 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 			return nil, runError(err)
 		}
 	}
-	if err := w.session.runUntil(ctx, in, out); err != nil {
+	if err := w.runUntil(ctx, in, out); err != nil {
 		if i := slices.IndexFunc(out, unreadable); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
 			w.scalar[i] = true // the binding can read scalars only that it made itself
 			return w.runAllocating(ctx, inputs, rows)
@@ -251,25 +227,6 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 		}
 	}
 	return w.allocated, nil
-}
-
-// runUntil runs the model until it has finished or ctx ends.
-func (s *session) runUntil(ctx context.Context, in, out []ort.Value) error {
-	options, err := ort.NewRunOptions()
-	if err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		_ = options.Terminate() // it fails only when the run has been terminated already
-		close(ended)
-	})
-	err = s.RunWithOptions(in, out, options)
-	if !stop() {
-		<-ended // the function still uses the options
-	}
-	_ = options.Destroy()
-	return err
 }
 
 // unreadable reports whether the binding could not read an output.

@@ -100,7 +100,9 @@ func (s *session) release() error {
 	if !last || s.DynamicAdvancedSession == nil {
 		return nil
 	}
-	return s.Destroy()
+	err := s.Destroy()
+	trim()
+	return err
 }
 
 func (s *session) open() error {

@@ -48,8 +48,8 @@ type worker struct {
 	answered  []int               // the outputs that clients get
 	results   []stream.TensorSpec // the bound outputs, with all dimensions known
 	varies    bool                // the sizes of outputs vary from run to run
-	rebind    bool                // the provider copies inputs when they are bound
-	memory    [][]byte            // of each output, max rows
+	ending    ending
+	memory    [][]byte // of each output, max rows
 	bound     []*binding
 	keep      int             // the most bindings in bound
 	free      bool            // some input has free dimensions
@@ -71,13 +71,15 @@ type worker struct {
 	seen          []stream.Tensor // the outputs of a run with state that clients get
 }
 
-var _ workers.Worker = (*worker)(nil)
+var (
+	_ workers.Worker      = (*worker)(nil)
+	_ workers.Interrupter = (*worker)(nil)
+)
 
 // binding binds inputs and outputs to memory that is reused.
 type binding struct {
-	*ort.IoBinding
 	pins    runtime.Pinner
-	values  []ort.Value
+	in, out []ort.Value
 	data    []*byte     // of each input
 	shapes  []ort.Shape // of each input
 	rows    int
@@ -97,7 +99,6 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		}
 	}()
 	s := w.session
-	w.rebind = set.Session.Provider != "cpu"
 	if len(s.inputs) == 0 || len(s.outputs) == 0 {
 		hint := ""
 		if len(s.others) > 0 {
@@ -389,6 +390,7 @@ func (w *worker) Destroy() {
 	if w.session == nil {
 		return
 	}
+	w.ending.destroy()
 	_ = w.session.release() // an error has no consequence
 	w.session = nil
 }

@@ -1,0 +1,102 @@
+//go:build cgo
+
+package onnx
+
+import (
+	"context"
+	"sync"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// ending ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime looks at the options of the
+// run before each node of the graph, so that a loop in the graph ends, too; one long node is computed to its end.
+type ending struct {
+	mu      sync.Mutex
+	options *ort.RunOptions // of all runs of the worker
+	ended   bool            // the options say that runs end
+	watched context.Context // the context of the last run
+	runs    uint64          // contexts that were watched
+	forget  func() bool     // stops watching the context
+}
+
+// Interrupt ends the run in progress.
+func (w *worker) Interrupt() {
+	w.ending.mu.Lock()
+	defer w.ending.mu.Unlock()
+	w.ending.end()
+}
+
+func (e *ending) end() {
+	if e.options != nil && !e.ended {
+		e.ended = e.options.Terminate() == nil
+	}
+}
+
+// begin prepares a run with ctx.
+func (e *ending) begin(ctx context.Context) (err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.options == nil {
+		if e.options, err = ort.NewRunOptions(); err != nil {
+			return err
+		}
+	}
+	if ctx != e.watched {
+		e.watch(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		e.end()
+	case e.ended:
+		e.ended = false
+		return e.options.UnsetTerminate()
+	}
+	return nil
+}
+
+// watch makes the end of ctx end the runs that follow. Most runs of a worker have one context, so that this happens once.
+func (e *ending) watch(ctx context.Context) {
+	if e.forget != nil {
+		e.forget()
+	}
+	e.runs++
+	e.watched = ctx
+	of := e.runs
+	e.forget = context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.runs == of { // otherwise a run with another context may be in progress
+			e.end()
+		}
+	})
+}
+
+// destroy releases the options. No run is in progress.
+func (e *ending) destroy() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.forget != nil {
+		e.forget()
+	}
+	if e.options != nil {
+		_ = e.options.Destroy()
+	}
+	e.options, e.watched, e.forget, e.ended = nil, nil, nil, false
+	e.runs++
+}
+
+// ended reports whether the last run was ended early.
+func (w *worker) ended() bool {
+	w.ending.mu.Lock()
+	defer w.ending.mu.Unlock()
+	return w.ending.ended
+}
+
+// runUntil runs the model until it has finished, ctx ends, or Interrupt is called.
+func (w *worker) runUntil(ctx context.Context, in, out []ort.Value) error {
+	if err := w.ending.begin(ctx); err != nil {
+		return err
+	}
+	return w.session.RunWithOptions(in, out, w.ending.options)
+}

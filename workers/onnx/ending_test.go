@@ -1,0 +1,112 @@
+//go:build cgo
+
+package onnx
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/onnxfile"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// countdown is a model that adds 1 to y as often as its input n says, in a loop of the graph.
+func countdown() []byte {
+	body := onnxfile.Model{
+		Inputs:  []onnxfile.Value{value("i", onnxfile.Int64), value("go", onnxfile.Bool), value("sum", onnxfile.Float32, 1)},
+		Outputs: []onnxfile.Value{value("on", onnxfile.Bool), value("next", onnxfile.Float32, 1)},
+		Nodes:   []onnxfile.Node{node("Identity", "go", "on"), node("Add", "sum one", "next")},
+	}
+	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)},
+		[]onnxfile.Node{node("Loop", "n yes zero", "y", onnxfile.Attr{Name: "body", Value: body})},
+		onnxfile.Tensor{Name: "yes", Type: onnxfile.Bool, Raw: []byte{1}},
+		onnxfile.Tensor{Name: "zero", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(0)},
+		onnxfile.Tensor{Name: "one", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(1)})
+}
+
+// TestEndlessRunsEnd: a run that would compute for ever ends at limits.run with an error that names the setting. The worker goes on
+// with the next request, however often that happens, and none is quarantined or replaced.
+func TestEndlessRunsEnd(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
+	c := call(t, g)
+	for range 6 { // more often than limits.restarts and limits.quarantined allow
+		var coded *stream.Error
+		if got := c.send(t, tensor("n", stream.Int64, int64s(math.MaxInt64), 1)); !errors.As(got.err, &coded) || coded.Code != stream.Timeout || coded.Field != "limits.run" {
+			t.Fatalf("an endless run: %v", got.err)
+		}
+		got := c.send(t, tensor("n", stream.Int64, int64s(3), 1))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, floats(3), 1)
+	}
+	if s := g.Stats(); s.Quarantined != 0 || s.Restarts != 0 {
+		t.Errorf("%d workers are quarantined, %d were restarted", s.Quarantined, s.Restarts)
+	}
+}
+
+// TestReloadsKeepNoMemory: the resident memory of the process after 100 reloads is at most 1.2 times the memory after 10.
+func TestReloadsKeepNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads a model 100 times")
+	}
+	r := newRig(t)
+	cfg := workers.Config{Name: "m", Kind: "onnx", Source: write(t, onnxfile.MLP(256, 512, 256, 2))}
+	after := map[int]float64{}
+	for i := 1; i <= 100; i++ {
+		if _, err := r.LoadConfig(t.Context(), cfg, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Unload(t.Context(), "m", ""); err != nil {
+			t.Fatal(err)
+		}
+		if i == 10 || i == 100 {
+			debug.FreeOSMemory()
+			statm, err := os.ReadFile("/proc/self/statm")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after[i], err = strconv.ParseFloat(strings.Fields(string(statm))[1], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ratio := after[100] / after[10]; ratio > 1.2 {
+		t.Errorf("resident memory grows %.2f times", ratio)
+	}
+}
+
+// TestRunsEndWithTheirContext: a run ends with its context, whether its outputs have memory already or are allocated, and the
+// end of the context of an earlier run does not end a later run.
+func TestRunsEndWithTheirContext(t *testing.T) {
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
+	for _, how := range []string{"with memory", "allocating"} {
+		first, stop := context.WithCancel(t.Context())
+		in := []stream.Tensor{tensor("n", stream.Int64, int64s(2), 1, 1)}
+		if _, err := w.compute(first, in, 1); err != nil {
+			t.Fatal(how, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		stop()
+		out, err := w.compute(ctx, in, 1)
+		if err != nil {
+			t.Fatal(how, err)
+		}
+		want(t, out, 0, floats(2), 1, 1)
+		context.AfterFunc(first, cancel) // at once
+		if _, err := w.compute(ctx, []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1, 1)}, 1); err == nil {
+			t.Errorf("%s: the run ended without an error", how)
+		}
+		w.Release()
+		w.freeOutputs()
+	}
+}
