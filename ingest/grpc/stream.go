@@ -49,6 +49,7 @@ type turn struct {
 	sent     int // results that were taken from it
 	done     bool
 	partial  bool          // it was answered with partial results
+	asComes  bool          // its answers wait for no request before it: it is of a decoupled model; under x.mu
 	failed   error         // of a partial result, which the client was told as the last answer
 	waited   time.Duration // by its worker, for room
 	refusal  error
@@ -288,6 +289,12 @@ func (x *session) submit(k *call) {
 		err = k.takeSendLast()
 	}
 	m, err := x.frame(x.ctx, k, &f, err)
+	if err == nil && m.Decoupled && !x.declared {
+		x.mu.Lock()
+		k.asComes = true
+		x.mu.Unlock()
+		x.signal() // those behind it may have been answered
+	}
 	if err == nil && k.Sequence.ID != (ingest.SequenceID{}) {
 		x.submitInSequence(k, m, f)
 		return
@@ -349,9 +356,23 @@ func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 // endInSequence ends the turn of a request of a sequence. x.mu is held.
 func (x *session) endInSequence(k *call, r *stream.Result) {
 	k.results, k.done = append(k.results, r), true
-	if x.first == k {
+	if x.isDue(k) {
 		x.signal()
 	}
+}
+
+// isDue reports whether the answers of a request may be sent now: those of decoupled models as they come, the others in
+// the order of the requests. x.mu is held.
+func (x *session) isDue(k *call) bool {
+	if k.asComes {
+		return true
+	}
+	for of := x.first; of != nil; of = of.after {
+		if !of.asComes {
+			return of == k
+		}
+	}
+	return false
 }
 
 // takeSendLast takes the parameter that asks for an ending without outputs from those of the
@@ -376,7 +397,7 @@ func (k *call) takeSendLast() error {
 func (x *session) refuse(k *call, err error) {
 	x.mu.Lock()
 	k.refusal, k.done = err, true
-	first := x.first == k
+	first := x.isDue(k)
 	x.mu.Unlock()
 	if first {
 		x.signal()
@@ -385,7 +406,7 @@ func (x *session) refuse(k *call, err error) {
 
 // feed returns the stream of a request to a model. x.submitting is held.
 func (x *session) feed(m *stream.Model, version string) (*feed, error) {
-	own, chosen := m.Stateful && !x.declared, version
+	own, chosen := (m.Stateful || m.Decoupled) && !x.declared, version // answers of a stream come in order
 	if version == "" && !x.declared {
 		chosen = x.backend.Models().Choose(m.Name)
 	}
@@ -491,7 +512,7 @@ func (f *feed) Push(r *stream.Result) {
 		k.behind, k.done = nil, true
 	}
 	k.results = append(k.results, r)
-	first := x.first == k
+	first := x.isDue(k)
 	x.mu.Unlock()
 	if first {
 		x.signal()
@@ -512,7 +533,7 @@ func (f *feed) Room() error {
 	for {
 		x.mu.Lock()
 		k := f.first // whose turn it is in the stream
-		if k == nil || x.gone || x.parts < maxParts || k == x.first && len(k.results)-k.sent < maxParts {
+		if k == nil || x.gone || x.parts < maxParts || x.isDue(k) && len(k.results)-k.sent < maxParts {
 			x.mu.Unlock()
 			return nil
 		}
@@ -543,11 +564,20 @@ func (f *feed) Room() error {
 func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	k = x.first
-	if k == nil {
+	if x.first == nil {
 		return nil, nil, false, x.readErr != nil
 	}
+	var before *call
+	waits := false // a request before it, in whose order it is, has no ending
+	for k = x.first; k != nil; before, k = k, k.after {
+		if (k.asComes || !waits) && (k.sent < len(k.results) || k.done) {
+			break
+		}
+		waits = waits || !k.asComes
+	}
 	switch {
+	case k == nil:
+		return nil, nil, false, false
 	case k.sent < len(k.results):
 		r = k.results[k.sent]
 		k.results[k.sent] = nil
@@ -563,12 +593,15 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 		}
 	case k.done:
 		last = true
-	default:
-		return nil, nil, false, false
 	}
 	if last {
-		if x.first = k.after; x.first == nil {
-			x.last = nil
+		if before == nil {
+			x.first = k.after
+		} else {
+			before.after = k.after
+		}
+		if x.last == k {
+			x.last = before
 		}
 		k.after = nil
 		x.makeRoom()

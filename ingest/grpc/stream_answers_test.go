@@ -218,8 +218,8 @@ func (*burst) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestStreamPartialResultsBehindOthers: the partial results of a request behind an unfinished one
-// are bounded, and do not take the room of those of the request in front.
+// TestStreamPartialResultsBehindOthers: the partial results of a request behind an unfinished one come as they are made,
+// in their order, and are bounded.
 func TestStreamPartialResultsBehindOthers(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "burst", Kind: "burst", Instances: 1}, repeat)
 	s := r.open()
@@ -227,12 +227,13 @@ func TestStreamPartialResultsBehindOthers(t *testing.T) {
 	<-inRun
 	const n = 300
 	s.send(repeated("behind", n, false))
-	r.until(func() bool { return r.s.Memory().Stats().Leases >= 64 })
-	pass <- struct{}{}
-	for i := range 100 + n {
-		want := "front"
-		if i >= 100 {
-			want = "behind"
+	for i := range n + 100 {
+		want := "behind"
+		if i >= n {
+			want = "front"
+		}
+		if i == n {
+			pass <- struct{}{}
 		}
 		if out := s.next(); out.ErrorMessage != "" || out.InferResponse.Id != want || final(out) {
 			t.Fatalf("answer %d: %v, want one of %s", i, out, want)
@@ -283,4 +284,36 @@ func TestStreamUnsendablePart(t *testing.T) {
 	if sum != 1 {
 		t.Errorf("counted %+v", r.group().Frames)
 	}
+}
+
+// TestStreamAsAnswersCome: answers of a decoupled model do not wait for those of a slower request before it, nor do the
+// answers of other models, which are in the order of their requests.
+func TestStreamAsAnswersCome(t *testing.T) {
+	r := serve(t, nil, workers.Config{Name: "count", Kind: "repeat", Instances: 2}, workers.Config{Name: "gated", Kind: "gated"})
+	s := r.open()
+	ask := func(id string, wait uint32) *pb.ModelInferRequest {
+		return &pb.ModelInferRequest{ModelName: "count", Id: id, Inputs: []*pb.ModelInferRequest_InferInputTensor{
+			{Name: "IN", Datatype: "INT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{IntContents: []int32{7}}},
+			{Name: "DELAY", Datatype: "UINT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{UintContents: []uint32{wait}}},
+			{Name: "WAIT", Datatype: "UINT32", Shape: []int64{1}, Contents: &pb.InferTensorContents{UintContents: []uint32{0}}},
+		}}
+	}
+	s.send(ask("slow", 3_600_000), ask("fast", 0), raw("gated", "a", []byte{1}), raw("gated", "b", []byte{2}), ask("faster", 0))
+	<-inRun
+	got := map[string]bool{}
+	for range 2 {
+		got[s.next().InferResponse.Id] = true
+	}
+	if !got["fast"] || !got["faster"] {
+		t.Errorf("answered before the slow ones: %v", got)
+	}
+	pass <- struct{}{}
+	pass <- struct{}{}
+	for _, want := range []string{"a", "b"} {
+		if id := s.next().InferResponse.Id; id != want {
+			t.Errorf("got the answer to %s, want that to %s", id, want)
+		}
+	}
+	<-inRun
+	s.cancel()
 }
