@@ -159,11 +159,15 @@ func (w *worker) outputShape(i int, of []int, rows int) []int {
 func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 	shape := native(t.Shape, a)
 	if len(t.Data) == 0 {
-		e, known := element[t.Datatype]
-		if !known {
-			return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which has no elements: that is possible for numbers other than FP16 and BF16", shape)
+		if e, known := element[t.Datatype]; known {
+			return e.empty(shape)
 		}
-		return e.empty(shape)
+		if t.Datatype == stream.Bytes {
+			return ort.NewStringTensor(shape)
+		}
+		none := make([]byte, t.Datatype.Size()) // the binding wants a byte, the library reads none
+		pins.Pin(unsafe.SliceData(none))
+		return ort.NewCustomDataTensor(shape, none, natives[t.Datatype])
 	}
 	switch {
 	case len(shape) == 0:

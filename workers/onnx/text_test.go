@@ -131,9 +131,11 @@ func TestTextsOfOtherShapes(t *testing.T) {
 		}
 		want(t, got.outputs, 0, texts(words...), 1, len(words))
 	}
-	if got := c.send(t, tensor("x", stream.Bytes, nil, 1, 0)); stream.CodeOf(got.err) != stream.InvalidArgument {
-		t.Errorf("%v", got.err)
+	got := c.send(t, tensor("x", stream.Bytes, nil, 1, 0))
+	if got.err != nil {
+		t.Fatal(got.err)
 	}
+	want(t, got.outputs, 0, nil, 1, 0)
 }
 
 // An opaque frame is one string, for a model with one string input.
@@ -159,5 +161,34 @@ func TestOpaqueFrameIsOneString(t *testing.T) {
 	two := call(t, r.load(t, workers.Config{Name: "two", Source: write(t, onnxfile.Identity(onnxfile.String, "N", 2))}))
 	if got := send(two, "hello"); stream.CodeOf(got.err) != stream.InvalidArgument || coded(t, got.err).Field != "frame" {
 		t.Errorf("%v", got.err)
+	}
+}
+
+// TestWithoutElements: tensors of every type may have no elements.
+func TestWithoutElements(t *testing.T) {
+	r := newRig(t)
+	c := call(t, r.load(t, workers.Config{Source: write(t, numbers("N", "K"))}))
+	for range 2 {
+		got := c.send(t, tensor("x", stream.Float32, nil, 2, 0), tensor("text", stream.Bytes, nil, 2, 0))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		for k := range got.outputs {
+			want(t, got.outputs, k, nil, 2, 0)
+		}
+	}
+	got := c.send(t, tensor("x", stream.Float32, floats(1), 1, 1), tensor("text", stream.Bytes, texts("5"), 1, 1))
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	want(t, got.outputs, 1, texts("5"), 1, 1)
+	for of, datatype := range map[stream.Datatype]int32{stream.Float16: onnxfile.Float16, stream.BFloat: onnxfile.BFloat16} {
+		c := call(t, r.load(t, workers.Config{Name: string(of), Source: write(t, graph([]onnxfile.Value{value("h", datatype, "N", "K")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "K")},
+			[]onnxfile.Node{node("Cast", "h", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)})}))}))
+		got := c.send(t, tensor("h", of, nil, 3, 0))
+		if got.err != nil {
+			t.Fatalf("%s: %v", of, got.err)
+		}
+		want(t, got.outputs, 0, nil, 3, 0)
 	}
 }
