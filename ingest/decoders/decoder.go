@@ -2,6 +2,7 @@ package decoders
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"millrace/ingest/sources"
 	"millrace/internal/backoff"
+	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -116,6 +118,9 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	f.Payload, f.Lease = nil, nil
 	c.frame = f
 	info, err := video.ParseChunk(d.name, c.data)
+	if name := codec.Container(c.data); name != "" {
+		err = errors.New(codec.ContainerHint(name))
+	}
 	if err != nil {
 		d.discard(c, "", stream.Errorf(stream.InvalidArgument, "frame", "is not a chunk of %s: %w", d.name, err))
 		d.SkipToKeyFrame()

@@ -49,6 +49,8 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
 			f.Codec = kind // for the error, which says what the model takes
 		}
+	case codec.Container(f.Payload) != "":
+		return stream.Errorf(stream.Unsupported, "codec", "not a picture: %s", codec.ContainerHint(codec.Container(f.Payload)))
 	default:
 		return stream.Errorf(stream.Unsupported, "codec", "not a picture: model %s takes JPEG, PNG and WebP, or raw frames named as rgb24 or nv12", m.Name)
 	}

@@ -53,6 +53,8 @@ func TestRecogniseRefuses(t *testing.T) {
 	}{
 		"nothing":         {stream.Frame{}, stream.InvalidArgument, "frame", "empty"},
 		"text":            {stream.Frame{Codec: stream.Auto, Payload: []byte("text")}, stream.Unsupported, "codec", "model m takes JPEG"},
+		"WebM":            {stream.Frame{Codec: stream.Auto, Payload: []byte("\x1aE\xdf\xa3 and so on")}, stream.Unsupported, "codec", "VideoEncoder"},
+		"MP4":             {stream.Frame{Codec: stream.Auto, Payload: []byte("\x00\x00\x00\x18ftypisom")}, stream.Unsupported, "codec", "MediaRecorder"},
 		"rgb24, no size":  {stream.Frame{Codec: stream.RGB24, Payload: make([]byte, 6)}, stream.InvalidArgument, "width", "rgb24"},
 		"rgb24, no width": {stream.Frame{Codec: stream.RGB24, Height: 2, Payload: make([]byte, 6)}, stream.InvalidArgument, "width", "rgb24"},
 		"rgb24, short":    {stream.Frame{Codec: stream.RGB24, Width: 2, Height: 1, Payload: make([]byte, 5)}, stream.InvalidArgument, "frame", "5 bytes: want 6 for rgb24 of 2 x 1 pixels"},

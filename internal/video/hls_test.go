@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // The first request for the pictures of such a playlist is one for a part of a file.
@@ -17,7 +19,7 @@ func TestHLSOfByteRanges(t *testing.T) {
 	dir := t.TempDir()
 	args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=3 -c:v libx264 -preset ultrafast -g 10 -hls_time 1 -hls_playlist_type vod -hls_flags single_file -hls_segment_type")
 	for _, kind := range []string{"fmp4", "mpegts"} {
-		if out, err := exec.Command("ffmpeg", append(args, kind, filepath.Join(dir, kind+".m3u8"))...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, kind, filepath.Join(dir, kind+".m3u8"))...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		if text, err := os.ReadFile(filepath.Join(dir, kind+".m3u8")); err != nil || !strings.Contains(string(text), "BYTERANGE") {
