@@ -12,9 +12,11 @@ import binascii
 import collections.abc
 import dataclasses
 import datetime
+import decimal
 import enum
 import json
 import math
+import pathlib
 import sys
 import types
 import typing
@@ -740,8 +742,12 @@ def plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
         return value.isoformat()
-    if isinstance(value, uuid.UUID):
+    if isinstance(value, (uuid.UUID, pathlib.PurePath)):
         return str(value)
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() and value.as_tuple().exponent >= 0 else float(value)
     if hasattr(value, "_json"):
         return value._json()
     if isinstance(value, (int, float, str, bool, list, tuple, dict, type(None))):
@@ -755,13 +761,36 @@ _encode = encoder(plain)
 def to_json(value: Any) -> str:
     """Returns the JSON text of a value. Raises ValueError, which says where numbers are not finite or types unknown."""
     try:
-        return _encode(value)
+        try:
+            return _encode(value)
+        except TypeError as e:
+            if "keys must be" not in str(e):
+                raise
+            return _encode(_keyed(value))
     except (ValueError, TypeError, RecursionError) as e:
         if isinstance(e, RecursionError):
             reason = "it is nested too deeply, or holds itself"
         else:
             reason = _not_finite(value, "", 0) or str(e)
         raise ValueError(f"cannot be written as JSON: {reason}") from None
+
+
+def _keyed(value: Any) -> Any:
+    """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or numbers."""
+    if isinstance(value, dict):
+        return {_key(k): _keyed(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_keyed(v) for v in value]
+    if isinstance(value, (str, int, float, type(None))):
+        return value
+    return _keyed(plain(value))
+
+
+def _key(key: Any) -> Any:
+    made = key if isinstance(key, (str, int, float, type(None))) else plain(key)
+    if not isinstance(made, (str, int, float, type(None))):
+        raise TypeError(f"a key is of type {type(key).__name__}, which is no key of JSON")
+    return made
 
 
 def _not_finite(value: Any, at: str, depth: int) -> str:

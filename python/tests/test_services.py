@@ -23,6 +23,32 @@ def body(answer: dict[str, Any]) -> Any:
 class TestCalls(TestCase):
     """Calls of routes."""
 
+    def test_types_of_json(self) -> None:
+        """Keys of numpy and others, decimal numbers, paths and times become JSON."""
+        child = self.start("""
+            import dataclasses, datetime, decimal, pathlib, uuid
+            import numpy as np
+
+            @dataclasses.dataclass
+            class Counts:
+                by: dict
+
+            def infer() -> dict:
+                return {"counts": Counts({np.int64(3): np.float32(0.5), np.str_("a"): 1, np.bool_(True): [np.int8(2)], datetime.date(2026, 1, 2): None, pathlib.Path("/x"): 1, uuid.UUID(int=1): 2}),
+                        "price": decimal.Decimal("12.50"), "whole": decimal.Decimal(7), "path": pathlib.Path("a") / "b", "took": datetime.timedelta(minutes=1.5)}
+        """)
+        self.assertEqual(body(child.call("infer", {})), {
+            "counts": {"by": {"3": 0.5, "a": 1, "true": [2], "2026-01-02": None, "/x": 1, "00000000-0000-0000-0000-000000000001": 2}},
+            "price": 12.5, "whole": 7, "path": "a/b", "took": 90.0})
+        for result, words in [('{(1, 2): "x"}', "a key is of type tuple"), ('{"a": [decimal.Decimal("NaN")]}', "a[0] is nan")]:
+            child = self.start(f"""
+                import decimal
+
+                def infer() -> dict:
+                    return {result}
+            """)
+            self.assertIn(words, child.call("infer", {})["error"]["message"])
+
     def test_json_by_name(self) -> None:
         """Members of the body are the arguments; what is missing or unknown is named."""
         child = self.start("""
