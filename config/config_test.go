@@ -453,7 +453,8 @@ func TestSource(t *testing.T) {
 	if _, err := config.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("missing file: %v", err)
 	}
-	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models", ".hidden": ".hidden"} {
+	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models", ".hidden": ".hidden",
+		"./my model v1.2.onnx": "my-model-v1", "réseau.onnx": "r-seau", "(1).onnx": "1", "写真.onnx": "model", "a/best.v2.onnx": "best"} {
 		if m := config.ModelFor(source); m.Name != want || m.Source != source {
 			t.Errorf("ModelFor(%q) = %+v", source, m)
 		}

@@ -250,7 +250,27 @@ func ModelFor(source string) workers.Config {
 	if i := strings.IndexByte(name, '.'); i > 0 {
 		name = name[:i]
 	}
-	return workers.Config{Name: name, Source: source}
+	return workers.Config{Name: usableName(name), Source: source}
+}
+
+// usableName returns the name of a model for a file: its own, with a dash in place of characters
+// that names do not have, such as spaces.
+func usableName(file string) string {
+	var b strings.Builder
+	for _, r := range file {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+			b.WriteRune(r)
+		case !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	name := b.String()
+	if name != file || len(name) > 128 {
+		name = strings.Trim(name, "-.")
+		name = cmp.Or(name[:min(len(name), 128)], "model")
+	}
+	return name
 }
 
 // AddModels adds models in the notation of --model, NAME=SOURCE[,key=value...]. A model

@@ -162,7 +162,7 @@ func loadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "load MODEL [key=value...]",
 		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
-		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server and loaded under its name without the ending, or under --name.",
+		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have its weights, and loaded under its name without the ending, or under --name.",
 		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load ./digits/1/model.onnx --name digits",
 	}
 	return loadWith(c, nil)
@@ -287,6 +287,15 @@ func sendFile(path string, params stream.Params) (name string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
+	}
+	if strings.HasSuffix(of.File, ".onnx") {
+		beside, err := readExternal(path, data)
+		if err != nil {
+			return "", err
+		}
+		for at, data := range beside {
+			params["file:1/"+at] = base64.StdEncoding.EncodeToString(data)
+		}
 	}
 	params["file:1/"+of.File] = base64.StdEncoding.EncodeToString(data)
 	return config.ModelFor(path).Name, nil

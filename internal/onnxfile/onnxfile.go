@@ -65,6 +65,8 @@ type Tensor struct {
 	Type int32
 	Dims []int64
 	Raw  []byte
+	// External is a file with the data, from its beginning, which the model does not have then.
+	External string
 }
 
 // Node is one operator. Domain is "" for those of ONNX itself.
@@ -168,6 +170,10 @@ func (t Tensor) append(b []byte) []byte {
 	}
 	b = appendInt(b, 2, int64(t.Type))
 	b = appendString(b, 8, t.Name)
+	if t.External != "" {
+		b = appendMessage(b, 13, func(b []byte) []byte { return appendString(appendString(b, 1, "location"), 2, t.External) })
+		return appendInt(b, 14, 1)
+	}
 	b = protowire.AppendTag(b, 9, protowire.BytesType)
 	return protowire.AppendBytes(b, t.Raw)
 }

@@ -107,7 +107,7 @@ func TestEverythingIsWritten(t *testing.T) {
 		IR: 7, Opset: 13, Domain: "example",
 		Inputs:       []Value{{"x", Float32, []any{1, 2}}},
 		Outputs:      []Value{{"y", Float32, []any{1, 2}}, {"z", Int64, []any{2}}},
-		Initializers: []Tensor{{"c", Int64, []int64{2}, []byte{1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 255, 255, 255, 255}}},
+		Initializers: []Tensor{{Name: "c", Type: Int64, Dims: []int64{2}, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 255, 255, 255, 255}}},
 		Nodes: []Node{
 			{Op: "Strange", Domain: "example", Inputs: []string{"x"}, Outputs: []string{"s"}, Attrs: []Attr{
 				{"i", int64(-3)}, {"f", float32(0.5)}, {"s", "word"}, {"l", []int64{1, -1}}, {"e", ""}}},

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
@@ -129,6 +131,9 @@ func (r *Repository) List() (out []workers.Listed) {
 	return out
 }
 
+// notModels are folders that other programs make: file systems and Python.
+var notModels = []string{"lost+found", "__pycache__", "System Volume Information"}
+
 // Names returns the names of the models' folders.
 func (r *Repository) Names() (out []string, err error) {
 	if r.Dir == "" {
@@ -146,7 +151,7 @@ func (r *Repository) names() (out []string, err error) {
 		return nil, fmt.Errorf("%s: %w", r.Dir, bare(err))
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || len(out) >= maxModels {
+		if strings.HasPrefix(e.Name(), ".") || slices.Contains(notModels, e.Name()) || len(out) >= maxModels {
 			continue
 		}
 		st, err := os.Stat(filepath.Join(r.Dir, e.Name()))
@@ -582,6 +587,12 @@ func fileOf(folder, kind, file string) (string, string, error) {
 	return "", "", stream.Errorf(stream.NotFound, "", "%s has no file %s", folder, strings.Join(names, " or "))
 }
 
+// isFileName reports whether a part of the path of a sent file is one: models name files with
+// their weights as they like. Hidden files and control characters are refused.
+func isFileName(p string) bool {
+	return p != "" && p[0] != '.' && utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\\' })
+}
+
 // write writes the files of a load request into a temporary folder.
 func (r *Repository) write(name string, files map[string][]byte) (*workers.SentFiles, error) {
 	bad := func(path, format string, args ...any) (*workers.SentFiles, error) {
@@ -597,7 +608,7 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 			// The code that clients of other servers expect.
 			return nil, stream.Errorf(stream.Internal, "file:"+strconv.QuoteToASCII(path)[1:64], "has a name of more than %d bytes: want VERSION/FILE, such as 1/model.onnx", maxFileName)
 		}
-		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !nameForm.MatchString(p) }) {
+		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !isFileName(p) }) {
 			return bad(strconv.QuoteToASCII(path)[1:min(len(path), 64)+1], "is not VERSION/FILE, such as 1/model.onnx")
 		}
 		total += int64(len(files[path]))

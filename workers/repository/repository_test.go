@@ -74,6 +74,32 @@ func (r rig) write(t *testing.T, path, text string) {
 // small is a model with the input x and the output y, FP32 [N, 2]; wide has 3 in place of 2.
 var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)), string(onnxfile.Identity(onnxfile.Float32, "N", 3))
 
+// Folders of file systems and of Python are no models, and hidden ones neither.
+func TestFoldersThatAreNoModels(t *testing.T) {
+	r := newRig(t, map[string]string{"plain/1/model.onnx": small, "lost+found/1/x": "", "__pycache__/a.pyc": "", ".git/config": "", ".Trash-0/1/model.onnx": small})
+	var names []string
+	for _, l := range r.Index() {
+		names = append(names, l.Name)
+	}
+	if !slices.Equal(names, []string{"plain"}) {
+		t.Errorf("%q", names)
+	}
+}
+
+// A model may name the files with its weights as it likes.
+func TestNamesOfSentFiles(t *testing.T) {
+	r := newRig(t, nil)
+	files := map[string][]byte{"1/model.onnx": []byte(small), "1/my weights (1).data": []byte("x"), "1/gewichte/größe+1.bin": []byte("x")}
+	if _, err := r.Load(t.Context(), "new", workers.Load{Files: files, Config: []byte(`{"backend": "onnxruntime"}`)}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"1/../x", "1/.hidden", "1/a\\b", "1/a\nb", "1//x", "1/\xff"} {
+		if _, err := r.Load(t.Context(), "bad", workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small), name: nil}, Config: []byte(`{"backend": "onnxruntime"}`)}); err == nil || !strings.Contains(err.Error(), "is not VERSION/FILE") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestModelsOfAFolder(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"plain/1/model.onnx":  small,
