@@ -30,9 +30,7 @@ func (k *call) write(c *fiber.Ctx) error {
 	} else if err := k.Reply(); err != nil {
 		return err
 	}
-	// Whoever asks for JSON gets the words that other servers of the protocol send for
-	// numbers that are not finite; others get binary data.
-	k.Response.NotFinite = k.strict || k.opt.Outputs == request.AsJSON
+	k.Response.NotFinite = true // as the JSON of all protocols, and of other servers, has them
 	err := k.encode()
 	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested && !errors.Is(err, buf.ErrBudget) {
 		// The client sent no message that could have asked for binary data, and JSON

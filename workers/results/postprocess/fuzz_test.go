@@ -41,7 +41,7 @@ func FuzzDecode(f *testing.F) {
 			c.Boxes.Format, c.Boxes.Units, c.Boxes.Threshold, c.Boxes.IoU = pick(&s, "", "xywh", "cxcywh"), pick(&s, "", "normalised"), pick(&s, 0, 1, 1e-50, 0.1), pick(&s, 0, 1e-9, 2)
 			c.Boxes.Classes = pick(&s, "", "c")
 		case 2:
-			c.YOLO = &YOLO{Layout: pick(&s, "", "v5", "v8")}
+			c.YOLO = &YOLO{Layout: pick(&s, "", "v5", "v8"), Task: pick(&s, "", "detect", "segment", "pose", "obb", "end2end", "end2end-segment", "end2end-pose", "end2end-obb")}
 			c.Labels, c.YOLO.Threshold = pick(&s, "", labels), pick(&s, 0, 1e-50, 1)
 		case 3:
 			c.Masks = &Masks{Activation: pick(&s, "", "softmax", "sigmoid")}
