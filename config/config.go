@@ -40,6 +40,7 @@ type Config struct {
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that stores the server streams added by requests, so that they start again with the server"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
+	Sinks       Sinks         `yaml:"sinks"`
 	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" help:"confine ffmpeg to the files and connections that it needs: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
 	Confine     Confine       `yaml:"confine"`
 
@@ -224,6 +225,12 @@ func underReserved(path string) bool {
 type Sources struct {
 	AllowPrivate bool   `yaml:"allow_private" help:"also read videos from private addresses, and those of this machine, that requests name"`
 	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" help:"hardware that decodes video, of sources and of clients; auto takes what works; without any, and where it fails, ffmpeg decodes in software"`
+}
+
+// Sinks configures which files requests may have results written to.
+type Sinks struct {
+	Folder      string `yaml:"folder" path:"folder" example:"results" help:"a folder in which requests may name the files of sinks.file of server streams: no file outside of it, and none that exists already; without it they may name no file"`
+	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" help:"most bytes of one client's files in sinks.folder, old ones included, and of those that no client of this run of the server has made; a file that is written counts as 4 times its max_size"`
 }
 
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only

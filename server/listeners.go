@@ -13,6 +13,7 @@ import (
 	"millrace/ingest/grpc"
 	"millrace/ingest/native"
 	"millrace/ingest/rest"
+	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
 	"millrace/ingest/ws"
 	"millrace/internal/accept"
@@ -137,8 +138,14 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	var files *sinks.Files
+	if c := s.cfg.Sinks; c.Folder != "" {
+		if files, err = sinks.OpenFiles(c.Folder, c.ClientBytes); err != nil {
+			return nil, err
+		}
+	}
 	s.streams = streams.New(s.http, streams.Options{
-		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
+		Streams: s.cfg.Streams, Store: store, Files: files, Limits: s.cfg.Limits,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Programs: s.confined, Log: s.log,
 	})
 	return s.streams, nil

@@ -19,8 +19,8 @@ func init() { Register(Kind{Name: "file", Exclusive: true, New: func() Settings 
 
 // File appends results to a file of JSON lines.
 type File struct {
-	Path    string `json:"file" path:"file" help:"a file to which JSON lines are appended"`
-	MaxSize int64  `json:"max_size" unit:"bytes" min:"1KiB" default:"64MiB" help:"size at which the file is renamed and a new one begun; three old ones are kept"`
+	Path    string `json:"file" path:"file" request:"any" help:"a file to which JSON lines are appended; that of a request is in the folder sinks.folder of the server"`
+	MaxSize int64  `json:"max_size" unit:"bytes" request:"any" min:"1KiB" default:"64MiB" help:"size at which the file is renamed and a new one begun; three old ones are kept"`
 }
 
 // Enabled implements Settings.
@@ -36,7 +36,15 @@ func (c *File) Validate() error {
 
 // Open implements Settings.
 func (c *File) Open(e Env) Sink {
-	return &file{path: c.Path, max: c.MaxSize, stream: e.Stream, log: e.Log}
+	s := &file{path: c.Path, max: c.MaxSize, in: anywhere{}, stream: e.Stream, log: e.Log}
+	if e.Requested {
+		s.in, s.files, s.bounded = nowhere{}, e.Files, true
+		if e.Files != nil {
+			s.in = e.Files.root
+			e.Files.hold(c.Path, c.MaxSize)
+		}
+	}
+	return s
 }
 
 // file writes in Write, which one goroutine calls: it waits for the disk, and counts
@@ -44,8 +52,12 @@ func (c *File) Open(e Env) Sink {
 type file struct {
 	path   string
 	max    int64
+	in     place
+	files  *Files // that count it; nil = none do, or it is closed
 	stream string
-	log    *slog.Logger
+
+	bounded bool // it never grows beyond max: further lines are lost
+	log     *slog.Logger
 
 	f        *os.File
 	size     int64 // of a regular file
@@ -76,6 +88,15 @@ func (s *file) Run(context.Context) {}
 
 // Close implements Sink.
 func (s *file) Close() {
+	s.shut()
+	if s.files != nil {
+		s.files.release(s.path)
+		s.files = nil
+	}
+}
+
+// shut closes the file, which is opened again for the next line.
+func (s *file) shut() {
 	if s.f != nil {
 		_ = s.f.Close()
 		s.f = nil
@@ -86,6 +107,9 @@ func (s *file) Close() {
 // reports whether the line was written: an error is then why the file could not be renamed.
 func (s *file) append(line []byte) (written bool, err error) {
 	const tries = 3 // somebody may remove the file again and again
+	if s.bounded && int64(len(line))+2 > s.max {
+		return false, fmt.Errorf("sinks.file: a line of %d bytes is longer than max_size", len(line))
+	}
 	for range tries {
 		rotated, err := s.ready(int64(len(line)) + 1)
 		if err == nil {
@@ -97,12 +121,12 @@ func (s *file) append(line []byte) (written bool, err error) {
 		}
 		switch {
 		case err != nil:
-			s.Close()
+			s.shut()
 			return false, fmt.Errorf("sinks.file: %w", err)
 		case !removed:
 			return true, rotated
 		}
-		s.Close()
+		s.shut()
 	}
 	return false, fmt.Errorf("sinks.file: %s is removed again and again", s.path)
 }
@@ -135,13 +159,13 @@ func (s *file) check() (removed bool, err error) {
 		return false, err
 	}
 	s.size = st.Size()
-	now, err := os.Stat(s.path)
+	now, err := s.in.Stat(s.path)
 	if err == nil && os.SameFile(st, now) {
 		return false, nil
 	}
 	own, ok := st.Sys().(*syscall.Stat_t)
 	removed = ok && own.Nlink == 0 && s.regular
-	s.Close()
+	s.shut()
 	return removed, nil
 }
 
@@ -150,8 +174,10 @@ func (s *file) ready(n int64) (rotated, err error) {
 	if err := s.open(); err != nil || !s.regular || s.size == 0 || s.size+n <= max(s.max, s.rotateAt) {
 		return nil, err
 	}
-	s.Close()
-	if err := s.rotate(); err != nil {
+	s.shut()
+	if err := s.rotate(); err != nil && s.bounded {
+		return nil, fmt.Errorf("a full file cannot be renamed: %w", err)
+	} else if err != nil {
 		rotated = fmt.Errorf("sinks.file: a full file cannot be renamed, and grows on: %w", err)
 		s.rotateAt = s.size + s.max/8
 		s.log.Error("a full file of results cannot be renamed, and grows on", "stream", s.stream, "error", err)
@@ -167,7 +193,7 @@ func (s *file) open() error {
 		return nil
 	}
 	// Without O_NONBLOCK, opening a FIFO would wait for a reader, and a write to one could not have a deadline.
-	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
+	f, err := s.in.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
 	if errors.Is(err, syscall.ENXIO) {
 		return fmt.Errorf("%s is a FIFO that nobody reads", s.path)
 	}
@@ -181,7 +207,7 @@ func (s *file) open() error {
 	}
 	s.f, s.size, s.regular = f, st.Size(), st.Mode().IsRegular()
 	if s.regular {
-		s.torn = torn(s.path, st)
+		s.torn = torn(s.in, s.path, st)
 	}
 	return nil
 }
@@ -189,11 +215,11 @@ func (s *file) open() error {
 // torn reports whether a file's last line is incomplete, because the disk was full or
 // the server was killed: the next line would become part of it. A file that cannot be
 // read counts as such, because an empty line does less harm.
-func torn(path string, st os.FileInfo) bool {
+func torn(in place, path string, st os.FileInfo) bool {
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return false
 	}
-	f, err := os.Open(path)
+	f, err := in.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return true
 	}
@@ -210,7 +236,7 @@ func (s *file) rotate() error {
 		if to > 1 {
 			from = fmt.Sprintf("%s.%d", s.path, to-1)
 		}
-		if err := os.Rename(from, fmt.Sprintf("%s.%d", s.path, to)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := s.in.Rename(from, fmt.Sprintf("%s.%d", s.path, to)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -46,7 +46,9 @@ type Settings interface {
 // Env is what a sink may know of its stream and of the server.
 type Env struct {
 	Stream     string // its name
-	PublicOnly bool   // a request made the stream: no private addresses
+	PublicOnly bool   // a request made the sink: no private addresses
+	Requested  bool   // a request made the sink: its file is in Files
+	Files      *Files // nil = requests may name no file
 	Log        *slog.Logger
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/confine"
 	"millrace/internal/httpd"
@@ -22,10 +23,11 @@ import (
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	ingest.Limits          // of clients
-	Streams       []Config // those of the configuration, which have been validated
-	Store         *Store   // keeps those that requests add; nil = they end with the server
-	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
+	ingest.Limits              // of clients
+	Streams       []Config     // those of the configuration, which have been validated
+	Store         *Store       // keeps those that requests add; nil = they end with the server
+	AllowPrivate  bool         // requests may name private addresses (sources.allow_private)
+	Files         *sinks.Files // in which requests may name files (sinks.folder); nil = they may name none
 
 	Hardware *video.Hardware   // decodes videos where it can (sources.hwaccel); nil = software
 	Sandbox  bool              // confines ffmpeg (sandbox)
@@ -113,6 +115,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.mu.Unlock()
 	a.tasks.Stop()
 	a.tasks.Wait()
+	a.opts.Files.Close()
 	return nil
 }
 

@@ -23,7 +23,7 @@ type publicParts struct{ source bool }
 var errOver = errors.New("the video has ended")
 
 // change changes a stream while it runs, and what is stored of it. Changes are stored in the order in which they are applied.
-func (a *Adapter) change(f *runner, object map[string]any) (*runner, error) {
+func (a *Adapter) change(f *runner, object map[string]any, client *stream.Account) (*runner, error) {
 	f.changing.Lock()
 	defer f.changing.Unlock()
 	before := f.settings()
@@ -34,7 +34,12 @@ func (a *Adapter) change(f *runner, object map[string]any) (*runner, error) {
 	if err != nil {
 		return f, err
 	}
+	undo, err := a.makeFile(f.openSinks(), next, client)
+	if err != nil {
+		return f, err
+	}
 	if f, err = a.apply(f, next, true); err != nil {
+		undo()
 		return f, err
 	}
 	a.opts.Log.Info("a stream was changed", "stream", f.name, "change", changeText(object))
@@ -137,7 +142,7 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	}
 	f.now = next
 	f.applyModels(next.models())
-	f.applySinks(next.Sinks, public)
+	f.applySinks(next.Sinks, maker{byRequest, public})
 	if source {
 		f.public.source = public
 	}
@@ -213,11 +218,11 @@ func (f *runner) applyModels(list []ModelConfig) {
 }
 
 // applySinks makes list the sinks: those that are the same stay open. f.writing and f.mu are held.
-func (f *runner) applySinks(list []sinks.Settings, public bool) {
+func (f *runner) applySinks(list []sinks.Settings, by maker) {
 	removed := slices.Clone(f.sinks)
 	var next []openSink
 	for _, k := range list {
-		own := public
+		own := by
 		i := slices.IndexFunc(removed, func(o openSink) bool { return sameType(o.settings, k) })
 		if i >= 0 && reflect.DeepEqual(removed[i].settings, k) {
 			next = append(next, removed[i])
@@ -225,7 +230,7 @@ func (f *runner) applySinks(list []sinks.Settings, public bool) {
 			continue
 		}
 		if i >= 0 && target(removed[i].settings) == target(k) {
-			own = removed[i].public // who named the address
+			own = removed[i].by // who named the address
 		}
 		s := f.openSink(k, own)
 		next = append(next, s)
@@ -278,4 +283,26 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 		}
 	}
 	return nil
+}
+
+// makeFile makes the file of a sink that a request names, unless it is open already. undo removes it again.
+func (a *Adapter) makeFile(open []openSink, c Config, client *stream.Account) (undo func(), err error) {
+	for _, k := range c.Sinks {
+		f, ok := setting.Filled(k).(*sinks.File)
+		if !ok {
+			continue
+		}
+		has := false
+		if i := slices.IndexFunc(open, func(o openSink) bool { return sameType(o.settings, k) && target(o.settings) == f.Path }); i >= 0 {
+			switch {
+			case reflect.DeepEqual(open[i].settings, k):
+				return func() {}, nil
+			case !open[i].by.request:
+				return nil, stream.Errorf(stream.PermissionDenied, "sinks.max_size", "is that of a file that the configuration names, and only the configuration can change it")
+			}
+			has = true
+		}
+		return a.opts.Files.Make(f, client, has)
+	}
+	return func() {}, nil
 }

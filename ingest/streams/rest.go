@@ -41,12 +41,19 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	kept, err := a.opts.Store.add(cfg)
+	undo, err := a.makeFile(nil, cfg, accountOf(c))
 	if err != nil {
 		return err
 	}
-	if err := a.add(cfg, "request", kept); err != nil {
-		return errors.Join(err, a.opts.Store.remove(kept))
+	kept, err := a.opts.Store.add(cfg)
+	if err == nil {
+		if err = a.add(cfg, "request", kept); err != nil {
+			err = errors.Join(err, a.opts.Store.remove(kept))
+		}
+	}
+	if err != nil {
+		undo()
+		return err
 	}
 	f, err := a.find(cfg.Name)
 	if err != nil {
@@ -130,7 +137,7 @@ func (a *Adapter) patch(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if f, err = a.change(f, object); err != nil {
+	if f, err = a.change(f, object, accountOf(c)); err != nil {
 		return err
 	}
 	return c.JSON(f.report())

@@ -79,10 +79,16 @@ type ending struct {
 type openSink struct {
 	name     string
 	settings sinks.Settings
-	public   bool // a request made it: public addresses only
+	by       maker
 	cancel   context.CancelFunc
 	ctx      context.Context
 	sinks.Sink
+}
+
+// maker says who has made a sink.
+type maker struct {
+	request bool
+	public  bool // public addresses only
 }
 
 func newRunner(a *Adapter, c Config, origin string) *runner {
@@ -101,7 +107,7 @@ func newRunner(a *Adapter, c Config, origin string) *runner {
 	}
 	f.preview.setSeveral(len(f.consumers) > 1)
 	for _, k := range c.Sinks {
-		f.sinks = append(f.sinks, f.openSink(k, public))
+		f.sinks = append(f.sinks, f.openSink(k, maker{origin == "request", public}))
 	}
 	return f
 }
@@ -120,10 +126,10 @@ func (f *runner) startPreview(p *preview) {
 }
 
 // openSink opens a sink. Its goroutine is started by startSink.
-func (f *runner) openSink(k sinks.Settings, public bool) openSink {
-	s := openSink{name: sinks.Of(k).Name, settings: k, public: public}
+func (f *runner) openSink(k sinks.Settings, by maker) openSink {
+	s := openSink{name: sinks.Of(k).Name, settings: k, by: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
-	s.Sink = sinks.Open(k, sinks.Env{Stream: f.name, PublicOnly: public, Log: f.a.opts.Log})
+	s.Sink = sinks.Open(k, sinks.Env{Stream: f.name, PublicOnly: by.public, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log})
 	return s
 }
 

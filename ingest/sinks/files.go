@@ -1,0 +1,222 @@
+package sinks
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"millrace/stream"
+)
+
+// place is where files are opened: the file system, or a folder that no name leaves.
+type place interface {
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Rename(from, to string) error
+	Stat(name string) (fs.FileInfo, error)
+}
+
+var _ place = (*os.Root)(nil)
+
+// anywhere is the file system, for files that the configuration names.
+type anywhere struct{}
+
+func (anywhere) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, perm)
+}
+func (anywhere) Rename(from, to string) error          { return os.Rename(from, to) }
+func (anywhere) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+// nowhere is in the place of a folder that the server does not have any more.
+type nowhere struct{ anywhere }
+
+func (nowhere) OpenFile(string, int, fs.FileMode) (*os.File, error) {
+	return nil, errors.New("the server has no folder for files that requests name (sinks.folder)")
+}
+
+// fileCost is the least that a file counts for: else files without content would cost nothing.
+const fileCost = 4096
+
+// Files is the folder in which requests may have results written. Names are relative to it, and neither ".." nor a
+// link leads out of it. It is safe for concurrent use.
+type Files struct {
+	root *os.Root
+	most int64 // bytes of one client
+
+	mu     sync.Mutex
+	owners map[string]*owner // by the names of files
+}
+
+// owner says whose file it is, and how much is reserved for it.
+type owner struct {
+	client any
+	known  bool  // else it is that of a stream that an earlier run of the server has stored
+	size   int64 // at which the file is renamed
+	made   bool  // it was made, and no sink has opened it yet
+	open   int   // sinks that write it
+}
+
+// OpenFiles opens a folder. A client's files may have at most most bytes together.
+func OpenFiles(folder string, most int64) (*Files, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "sinks.folder", "%w", err)
+	}
+	return &Files{root: root, most: most, owners: map[string]*owner{}}, nil
+}
+
+// Make makes the file of a sink for a client, or, if has is set, allows another size of the client's file. It returns how to undo
+// that. A file that exists is not touched.
+func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
+	bad := func(code stream.Code, format string, args ...any) (func(), error) {
+		return nil, stream.Errorf(code, "sinks.file", format, args...)
+	}
+	if d == nil {
+		return bad(stream.PermissionDenied, "a request may name a file only if the setting sinks.folder of the server says in which folder: leave it out")
+	}
+	name := c.Path
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	own := d.owners[name]
+	has = has && own != nil
+	for i := range keepFiles + 1 {
+		if has {
+			break
+		}
+		if _, err := d.root.Lstat(old(name, i)); err == nil {
+			return bad(stream.Conflict, "%q exists already: choose another name", old(name, i))
+		}
+	}
+	used, err := d.used(client, name)
+	if err != nil {
+		return bad(stream.Unavailable, "the folder sinks.folder cannot be read: %w", err)
+	}
+	if need := reserve(c.MaxSize); used+need > d.most {
+		return nil, stream.Errorf(stream.FlowControl, "sinks.max_size", "with %d bytes for this file and its %d old ones, the client's files may have %d bytes, but sinks.client_bytes is %d: give a smaller max_size, remove files, or raise the setting", need, keepFiles, used+need, d.most)
+	}
+	if has {
+		before := own.size
+		own.size = c.MaxSize
+		return func() { d.resize(name, before) }, nil
+	}
+	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		code := stream.InvalidArgument
+		if errors.Is(err, fs.ErrPermission) {
+			code = stream.PermissionDenied
+		}
+		return bad(code, "cannot be made in the folder sinks.folder: %w", err)
+	}
+	_ = f.Close()
+	d.owners[name] = &owner{client: client, known: true, size: c.MaxSize, made: true}
+	return func() { d.forget(name) }, nil
+}
+
+// checkName checks the name of a file that a request names.
+func checkName(name string) error {
+	why := ""
+	base := filepath.Base(name)
+	switch {
+	case !filepath.IsLocal(name) || filepath.Clean(name) != name || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }):
+		why = "is not a name in the folder sinks.folder, such as door.jsonl: no .., no / in front"
+	case len(name) > 200:
+		why = "is longer than 200 bytes"
+	case strings.HasPrefix(base, "."):
+		why = "begins with a dot"
+	}
+	for i := 1; i <= keepFiles; i++ {
+		if strings.HasSuffix(base, fmt.Sprintf(".%d", i)) {
+			why = "ends as the old files of another one do: choose a name without a number behind a dot at its end"
+		}
+	}
+	if why != "" {
+		return stream.Errorf(stream.InvalidArgument, "sinks.file", "%.140q %s", name, why)
+	}
+	return nil
+}
+
+// old returns the name of an old file, of the file itself for 0.
+func old(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s.%d", name, i)
+}
+
+// reserve is the most bytes that a file and its old ones have.
+func reserve(size int64) int64 { return (keepFiles + 1) * max(size, fileCost) }
+
+// used returns the bytes of a client's files, of which one is left out, and of files that are nobody's. d.mu is held.
+func (d *Files) used(client any, except string) (n int64, err error) {
+	for name, o := range d.owners {
+		if name != except && (!o.known || o.client == client) && (o.made || o.open > 0) {
+			n += reserve(o.size)
+		}
+	}
+	err = fs.WalkDir(d.root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name := path
+		for i := 1; i <= keepFiles; i++ {
+			name = strings.TrimSuffix(name, fmt.Sprintf(".%d", i))
+		}
+		o := d.owners[name]
+		if o != nil && (name == except || o.made || o.open > 0 || o.known && o.client != client) {
+			return nil
+		}
+		if st, err := e.Info(); err == nil {
+			n += max(st.Size(), fileCost)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// hold says that a sink writes a file, and release that it does not any more.
+func (d *Files) hold(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.owners[name]
+	if o == nil {
+		o = &owner{}
+		d.owners[name] = o
+	}
+	o.size, o.made = size, false
+	o.open++
+}
+
+func (d *Files) release(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.owners[name].open--
+}
+
+func (d *Files) resize(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.owners[name].size = size
+}
+
+// forget removes a file that was made for nothing.
+func (d *Files) forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.owners[name]; o != nil && o.made {
+		_ = d.root.Remove(name)
+		delete(d.owners, name)
+	}
+}
+
+// Close closes the folder: sinks that are open go on, and no file is opened any more.
+func (d *Files) Close() {
+	if d != nil {
+		_ = d.root.Close()
+	}
+}

@@ -1,0 +1,86 @@
+package streams_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/ingest/sinks"
+	"millrace/ingest/streams"
+)
+
+// A request may name files in one folder: new ones, none outside of it, and not more bytes than a client may have.
+func TestFilesOfRequests(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink(outside, filepath.Join(dir, "out")), os.Symlink(filepath.Join(outside, "x"), filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "mine"), []byte("mine\n"), 0o600), os.WriteFile(filepath.Join(dir, "log.2"), nil, 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := sinks.OpenFiles(dir, 256<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	camera := newMotionJPEG(t, 64, 48)
+	r := start(t, streams.Options{AllowPrivate: true, Files: files})
+	add := func(name, sinks string) (int, string) {
+		return r.call("POST", "/v2/streams", fmt.Sprintf(`{"name":%q,"source":%q,"model":"eyes","sinks":{%s}}`, name, camera.URL, sinks))
+	}
+	for name, want := range map[string]string{
+		"../x": "400 ", "/etc/x": "400 ", "out/x": "400 ", "link": "409 ", "mine": "409 ", "log": "409 ", "a.1": "400 ", ".hidden": "400 ", "sub/../x": "400 ", "nothing/x": "400 ", ".": "400 ",
+	} {
+		if code, text := add("bad", fmt.Sprintf(`"file":%q,"max_size":1024`, name)); !strings.HasPrefix(fmt.Sprintf("%d ", code), want) || !strings.Contains(text, "sinks.file: ") {
+			t.Errorf("%s: %d %s, want %s", name, code, text, want)
+		}
+	}
+	if code, text := add("bad", `"file":"large.jsonl"`); code != 429 || !strings.Contains(text, "sinks.client_bytes") {
+		t.Errorf("a file of the default size: %d %s", code, text)
+	}
+	if code, text := add("door", `"file":"sub/door.jsonl","max_size":16384`); code != 201 {
+		t.Fatalf("%d %s", code, text)
+	}
+	if code, text := add("second", `"file":"sub/door.jsonl","max_size":16384`); code != 409 {
+		t.Errorf("the same file: %d %s", code, text)
+	}
+	if code, text := add("door", `"file":"undone.jsonl","max_size":16384`); code != 409 {
+		t.Errorf("the same stream: %d %s", code, text)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "undone.jsonl")); err == nil {
+		t.Error("the file of a stream that was refused is left")
+	}
+	door := filepath.Join(dir, "sub/door.jsonl")
+	r.until("door", "a full file", func(s shown) bool { _, err := os.Stat(door + ".1"); return err == nil })
+	if st, err := os.Stat(door + ".1"); err != nil || st.Size() > 16384 {
+		t.Errorf("%v, %v", st, err)
+	}
+	// Its file changes while it runs, and what it has written still counts.
+	r.want(200, "PATCH", "/v2/streams/door", `{"sinks":{"file":"other.jsonl"}}`)
+	r.until("door", "results in the other file", func(s shown) bool {
+		st, err := os.Stat(filepath.Join(dir, "other.jsonl"))
+		return err == nil && st.Size() > 0
+	})
+	if code, text := r.call("PATCH", "/v2/streams/door", `{"sinks":{"max_size":65536}}`); code != 429 {
+		t.Errorf("%d %s", code, text)
+	}
+	r.want(200, "PATCH", "/v2/streams/door", `{"sinks":{"file":""}}`)
+	if left, _ := filepath.Glob(filepath.Join(outside, "*")); len(left) > 0 {
+		t.Errorf("outside of the folder there is %v", left)
+	}
+	if text, _ := os.ReadFile(filepath.Join(dir, "mine")); string(text) != "mine\n" {
+		t.Errorf("a file that existed has %q", text)
+	}
+}
+
+// Without a folder a request names no file.
+func TestNoFilesOfRequests(t *testing.T) {
+	r := start(t, streams.Options{AllowPrivate: true})
+	code, text := r.call("POST", "/v2/streams", `{"name":"a","source":"http://127.0.0.1:9/","model":"eyes","sinks":{"file":"x"}}`)
+	if code != 403 || !strings.Contains(text, "sinks.folder") {
+		t.Errorf("%d %s", code, text)
+	}
+}
