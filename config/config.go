@@ -73,6 +73,7 @@ type Auth struct {
 	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" help:"the roles of users whom a module, a certificate or a token names and who are not in the file of users: infer, watch, manage, metrics"`
 	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" help:"how long a login lasts"`
 	OIDC     OIDC          `yaml:"oidc"`
+	Health   string        `yaml:"model_health" words:"open role" default:"role" help:"who may ask whether one model is ready (/v2/models/NAME/ready, ModelReady, a health check with the name of a model) where clients need credentials: everybody, such as probes that have none, or those with the role infer who may use the model"`
 	Metrics  string        `yaml:"metrics" words:"open role" unset:"open where only this machine can reach them" help:"who may read the metrics where clients need credentials: everybody, or those with the role metrics"`
 }
 

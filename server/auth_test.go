@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -27,6 +28,7 @@ import (
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
+	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/workers"
@@ -236,6 +238,76 @@ func headOf(methods string) []string {
 		return []string{"HEAD"}
 	}
 	return nil
+}
+
+// TestHealthOfModels: whether a model is there is told to those who may use it; the health of the server to everybody.
+func TestHealthOfModels(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		k := startKeyed(t, func(c *Config) {
+			if open {
+				c.Auth.Health = "open"
+			}
+		})
+		want := func(path, header string, status int) {
+			t.Helper()
+			if open && status != 404 && strings.Contains(path, "models") {
+				status = map[bool]int{true: 404, false: 200}[strings.Contains(path, "none")]
+			}
+			if got, _ := k.request(t, "GET", path, header); got != status {
+				t.Errorf("open %v: %s with %q is %d, want %d", open, path, header, got, status)
+			}
+		}
+		for _, path := range []string{"/v2/health/live", "/v2/health/ready", "/health/startup"} {
+			want(path, "", 200)
+		}
+		for _, path := range []string{"/v2/models/echo/ready", "/v2/models/none/ready", "/v2/models/echo/versions/1/ready", "/v2/models/%65cho/ready"} {
+			want(path, "", 401)
+		}
+		want("/v2/models/echo/ready", "api_key: "+k.keys["infer"]+"\r\n", 200)
+		want("/v2/models/none/ready", "api_key: "+k.keys["infer"]+"\r\n", 404)
+
+		conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		keyed := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["infer"])
+		check := func(ctx context.Context, model string) codes.Code {
+			_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: model})
+			return status.Code(err)
+		}
+		watch := func(ctx context.Context, model string) codes.Code {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			call, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{Service: model})
+			if err == nil {
+				_, err = call.Recv()
+			}
+			return status.Code(err)
+		}
+		ready := func(ctx context.Context, model string) codes.Code {
+			_, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelReady(ctx, &inferencepb.ModelReadyRequest{Name: model})
+			return status.Code(err)
+		}
+		refused := codes.Unauthenticated
+		if open {
+			refused = codes.OK
+		}
+		if got := check(t.Context(), ""); got != codes.OK {
+			t.Errorf("open %v: the server's health is %v", open, got)
+		}
+		for name, ask := range map[string]func(context.Context, string) codes.Code{"check": check, "watch": watch, "ready": ready} {
+			if got := ask(t.Context(), "echo"); got != refused {
+				t.Errorf("open %v: %s without a key: %v", open, name, got)
+			}
+			if got := ask(keyed, "echo"); got != codes.OK {
+				t.Errorf("open %v: %s with a key: %v", open, name, got)
+			}
+			if got := ask(t.Context(), "none"); !open && got != refused {
+				t.Errorf("%s of another model without a key: %v", name, got)
+			}
+		}
+	}
 }
 
 // TestRolesSuffice: a key with the role of a route is let in, in each place where a key can be.

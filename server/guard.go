@@ -91,6 +91,9 @@ func (s *Server) roleOf(r *openapi.Route) role.Role {
 	if r.Path == openapiRoute && s.ssfRoot() {
 		return role.Open // where clients of Simple Server Framework read it without a key
 	}
+	if r.Probe && s.cfg.Auth.Health == "open" {
+		return role.Open
+	}
 	return r.Role
 }
 

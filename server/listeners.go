@@ -154,7 +154,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), Still: s.grpcStill(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), OpenHealth: s.cfg.Auth.Health == "open", Still: s.grpcStill(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	})
 	return s.grpc, nil
 }

@@ -52,15 +52,7 @@ func (s *Server) loadRepository(ctx context.Context) error {
 
 // loadAll loads models of the repository, and returns those that failed and why.
 func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
-	errs = s.models.LoadAll(ctx, names)
-	for _, name := range names {
-		if errs[name] != nil {
-			continue
-		}
-		if err := s.syncProgram(ctx, name); err != nil {
-			errs[name] = err
-		}
-	}
+	errs = s.models.LoadAll(ctx, names, func(name string) error { return s.syncProgram(ctx, name) })
 	for _, name := range names {
 		if errs[name] == nil {
 			delete(s.failing, name)

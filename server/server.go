@@ -24,6 +24,7 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/child"
 	"millrace/internal/confine"
+	"millrace/internal/heap"
 	"millrace/internal/httpd"
 	"millrace/internal/processors"
 	"millrace/internal/role"
@@ -225,6 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("server: Run was called before")
 	}
+	s.warnMemory()
 	defer processors.Double()()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -301,6 +303,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.observe.close()
 	return err
+}
+
+// warnMemory logs a memory budget that the machine or the container cannot give.
+func (s *Server) warnMemory() {
+	limit, where := heap.MemoryLimit()
+	if budget := s.cfg.Memory.Budget; limit > 0 && budget > limit {
+		s.log.Warn("the memory budget is more than the server may use: it may be killed before it refuses anything; lower the budget", "setting", "memory.budget", "budget", budget, "limit", limit, "of", where)
+	}
 }
 
 // logReady logs what the server serves, and where.

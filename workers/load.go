@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"millrace/stream"
@@ -84,21 +85,48 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 	return done, nil
 }
 
+// loadsAtOnce is how many models LoadAll loads at once.
+const loadsAtOnce = 8
+
 // LoadAll loads models, and returns the errors of those that failed. A graph can be loaded
 // after the models that it is made of: those that fail are tried again as long as others
-// succeed.
-func (m *Manager) LoadAll(ctx context.Context, names []string) (failed map[string]error) {
+// succeed. Several are loaded at once, so that one that hangs holds up few others. after is called when a model was loaded, by
+// several goroutines at once; its error is that of the model, which is not tried again for it. It may be nil.
+func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name string) error) (failed map[string]error) {
+	wrong := map[string]error{} // errors of after
 	for left, loaded := names, true; loaded && len(left) > 0 && ctx.Err() == nil; {
 		failed = map[string]error{}
 		var again []string
-		for _, name := range left {
-			if _, err := m.Load(ctx, name, Load{}); err != nil {
-				failed[name] = err
+		errs := make([]error, len(left))
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		turns := make(chan struct{}, loadsAtOnce)
+		for i, name := range left {
+			turns <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-turns }()
+				if _, errs[i] = m.Load(ctx, name, Load{}); errs[i] == nil && after != nil {
+					if err := after(name); err != nil {
+						mu.Lock()
+						defer mu.Unlock()
+						wrong[name] = err
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for i, name := range left {
+			if errs[i] != nil {
+				failed[name] = errs[i]
 				again = append(again, name)
 			}
 		}
 		loaded, left = len(again) < len(left), again
 	}
+	if failed == nil {
+		failed = map[string]error{}
+	}
+	maps.Copy(failed, wrong)
 	return failed
 }
 

@@ -55,7 +55,7 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return slices.ContainsFunc(cfg.Models, func(m workers.Config) bool { return m.Name == name })
 	})
-	errs := models.LoadAll(ctx, names)
+	errs := models.LoadAll(ctx, names, nil)
 	for _, name := range names {
 		if err := errs[name]; err != nil {
 			wrongly("model "+name, err)

@@ -34,7 +34,7 @@ counts as an answer without objects. No server is needed.`,
 	)
 	f.Float64Var(&iou, "iou", 0.5, "the least overlap (intersection over union) of two boxes that match")
 	f.Float64Var(&tolerance, "tolerance", 0.001, "two numbers of other outputs agree when they differ by at most this")
-	f.Float64Var(&under, "fail-under", 0, "exit status 1 when the share of matched boxes is smaller; without boxes, the share of frames that agree (never)")
+	f.Float64Var(&under, "fail-under", 0, "exit status 1 when the share of matched boxes is smaller; without boxes, the share of frames that agree, or when a recording is damaged or cut short (never)")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
@@ -76,6 +76,10 @@ counts as an answer without objects. No server is needed.`,
 // checkShare returns an error if the matched share is too small.
 func (d *comparison) checkShare(under float64) error {
 	switch {
+	case d.A.Cut != "":
+		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames (--fail-under): %s", d.A.File, d.A.Cut)
+	case d.B.Cut != "":
+		return fmt.Errorf("%s is damaged or was cut short, so that the share is not that of all frames (--fail-under): %s", d.B.File, d.B.Cut)
 	case d.Share == nil:
 		return errNothing
 	case *d.Share < under:

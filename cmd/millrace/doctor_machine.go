@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/confine"
+	"millrace/internal/heap"
 	"millrace/internal/video"
 	"millrace/server"
 	"millrace/workers"
@@ -41,7 +41,7 @@ func processors() symptom {
 // memory compares memory.budget with what the machine and the container have.
 func (d *doctor) memory() symptom {
 	const what = "memory"
-	limit, where := memoryLimit()
+	limit, where := heap.MemoryLimit()
 	budget := d.cfg.Memory.Budget
 	switch {
 	case limit == 0:
@@ -52,36 +52,6 @@ func (d *doctor) memory() symptom {
 		return symptom{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it", byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
 	}
 	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
-}
-
-// memoryLimit returns the bytes that this process may use, and what limits it; 0 = not
-// known.
-func memoryLimit() (limit int64, where string) {
-	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); len(f) > 1 && f[0] == "MemTotal:" {
-				kib, _ := strconv.ParseInt(f[1], 10, 64)
-				limit, where = kib<<10, "the machine"
-			}
-		}
-	}
-	own := "/"
-	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if path, found := strings.CutPrefix(strings.TrimSpace(line), "0::"); found {
-				own = path
-			}
-		}
-	}
-	for dir := own; ; dir = filepath.Dir(dir) { // each level may have a limit
-		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "memory.max"))
-		if n, e := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && e == nil && (limit == 0 || n < limit) {
-			limit, where = n, "the container"
-		}
-		if dir == "/" || dir == "." {
-			return limit, where
-		}
-	}
 }
 
 // openFiles compares the limit of open files with the connections that the

@@ -78,6 +78,18 @@ func TestRecordReplayCompare(t *testing.T) {
 		t.Errorf("%+v", d.A)
 	}
 	d = comparison{}
+	whole, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(filepath.Dir(b), "cut.mill")
+	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stderr := reads(t, &d, 1, "compare", a, cut, "--fail-under", "0.1"); d.B.Cut == "" || !strings.Contains(stderr, "cut.mill is damaged or was cut short") {
+		t.Errorf("a recording that was cut: %+v\n%s", d.B, stderr)
+	}
+	d = comparison{}
 	stderr := reads(t, &d, 1, "compare", a, c, "--fail-under", "0.95")
 	if d.Boxes.Matched == 0 || d.Boxes.OnlyA == 0 || d.Boxes.OnlyB != 0 || d.Boxes.Matched != d.Boxes.B || *d.Share >= 0.95 || len(d.Worst) != maxWorst || !strings.Contains(stderr, "is under 0.95") {
 		t.Errorf("a higher threshold: %+v, %+v\n%s", d, d.Boxes, stderr)

@@ -35,6 +35,7 @@ const (
 	askInterval = 5 * time.Second
 	askBurst    = 3
 	askTimeout  = 10 * time.Second
+	firstAsk    = 2 * time.Second // how long the start of the server waits
 
 	maxTokens   = 4096    // verified ones that are remembered
 	maxToken    = 8 << 10 // bytes
@@ -62,13 +63,24 @@ type token struct {
 	until     time.Time
 }
 
-// NewOIDC returns a verifier. It asks the provider at once; when that fails, tokens are refused until it answers.
+// NewOIDC returns a verifier. It asks the provider at once, and waits two seconds for the answer; until there is one, tokens are refused.
 func NewOIDC(ctx context.Context, o OIDCOptions) *OIDC {
 	d := &OIDC{o: o, verified: map[[sha256.Size]byte]token{}}
 	d.client = &http.Client{Timeout: askTimeout, Transport: &askLimit{http.DefaultTransport, rate.NewLimiter(rate.Every(askInterval), askBurst)}}
 	d.ctx, d.cancel = context.WithCancel(oidc.ClientContext(ctx, d.client))
 	d.asked = time.Now()
-	d.ask()
+	answered := make(chan struct{})
+	d.asking.Go(func() {
+		defer close(answered)
+		d.ask()
+	})
+	timer := time.NewTimer(firstAsk)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+		o.Log.Warn("the provider of tokens has not answered yet: tokens are refused until it does", "setting", "auth.oidc.issuer", "waited", firstAsk)
+	}
 	return d
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -90,6 +91,25 @@ func plain(key, name string, roles *role.Set) *ingest.Principal {
 		p.Roles = *roles
 	}
 	return p
+}
+
+// TestHungProvider: a provider that accepts connections and does not answer holds the start up for a short time only.
+func TestHungProvider(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hung.Close() }()
+	var log strings.Builder
+	d := NewOIDC(t.Context(), OIDCOptions{Issuer: "http://" + hung.Addr().String(), Audience: "millrace", UserClaim: "name", Named: plain, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	said := log.String() // nothing else is logged before Close
+	if !strings.Contains(said, "has not answered yet") {
+		t.Errorf("after the start, the log is %q", said)
+	}
+	if who, _ := d.Authenticate(t.Context(), "a.b.c", time.Now()); who != nil {
+		t.Errorf("%+v", who)
+	}
+	d.Close()
 }
 
 // TestOIDC: a token is valid that the provider has signed for the audience, until it expires; forged ones are refused, and do not

@@ -56,6 +56,8 @@ type Options struct {
 	// Still returns why the credentials of a principal, which has made a call, are not valid any more, or nil. It is asked when the only message of
 	// a call has come, which may be long after the call. nil = they stay valid.
 	Still func(*ingest.Principal) error
+	// OpenHealth opens to everybody whether a model is ready.
+	OpenHealth bool
 	// Account returns the account of a client: of p, or if that is nil by the connection and the last value of x-forwarded-for; nil = there are
 	// no accounts.
 	Account func(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account
@@ -197,7 +199,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	svc := &service{
 		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, auth: a.opts.Auth, still: a.opts.Still, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
+		root: a.opts.Root, auth: a.opts.Auth, still: a.opts.Still, openHealth: a.opts.OpenHealth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
@@ -220,7 +222,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: a.opts.KeepAlive, Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	h := newHealth(backend, a.opts.MaxWatchers)
+	h := newHealth(backend, a.opts.MaxWatchers, svc.mayAskHealth)
 	services := registrar{s, svc}
 	grpc_health_v1.RegisterHealthServer(services, h)
 	services.RegisterService(&serviceDesc, svc)

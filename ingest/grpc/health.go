@@ -27,14 +27,15 @@ const (
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	backend  ingest.Backend
-	most     int64        // watchers of one client at once
-	watchers atomic.Int64 // calls of Watch
+	may      func(ctx context.Context, model string) error // why a client may not ask about a model, as a status
+	most     int64                                         // watchers of one client at once
+	watchers atomic.Int64                                  // calls of Watch
 	ended    chan struct{}
 	once     sync.Once
 }
 
-func newHealth(backend ingest.Backend, most int) *health {
-	return &health{backend: backend, most: int64(most), ended: make(chan struct{})}
+func newHealth(backend ingest.Backend, most int, may func(ctx context.Context, model string) error) *health {
+	return &health{backend: backend, may: may, most: int64(most), ended: make(chan struct{})}
 }
 
 // end tells the watchers that nothing is served any more, and ends their calls.
@@ -62,7 +63,10 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 }
 
 // Check implements the health protocol. An unknown model is NotFound.
-func (h *health) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (h *health) Check(ctx context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if err := h.may(ctx, in.GetService()); err != nil {
+		return nil, err
+	}
 	s, err := h.status(in.GetService())
 	if err != nil {
 		return nil, statusError(err)
@@ -88,6 +92,9 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 // Watch implements the health protocol: it sends the present state, and each change of
 // it. A call lasts until its client ends it; one too many fails with Unavailable.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
+	if err := h.may(to.Context(), in.GetService()); err != nil {
+		return err
+	}
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > watchingClients*h.most {
 		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already, %d times the setting: ask with Check, try later, or raise it", watchingClients*h.most, watchingClients))

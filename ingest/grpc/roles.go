@@ -26,7 +26,7 @@ import (
 var Roles = map[string]role.Role{
 	"/inference.GRPCInferenceService/ServerLive":                   role.Open,
 	"/inference.GRPCInferenceService/ServerReady":                  role.Open,
-	"/inference.GRPCInferenceService/ModelReady":                   role.Open,
+	"/inference.GRPCInferenceService/ModelReady":                   role.Infer,
 	"/inference.GRPCInferenceService/ServerMetadata":               role.Infer,
 	"/inference.GRPCInferenceService/ModelMetadata":                role.Infer,
 	"/inference.GRPCInferenceService/ModelConfig":                  role.Infer,
@@ -74,7 +74,7 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 	switch {
 	case err != nil:
 		return nil, statusError(err)
-	case needed == role.Open:
+	case needed == role.Open, s.openHealth && method == modelReady:
 		return ctx, nil
 	case !known, elsewhere:
 		needed = role.Infer
@@ -103,6 +103,25 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s for service %s", name, service) // as gRPC answers unknown methods
 	}
 	return ctx, nil
+}
+
+// modelReady is a method that a setting opens to everybody.
+const modelReady = "/inference.GRPCInferenceService/ModelReady"
+
+// mayAskHealth returns an error for a client that may not ask whether a model is ready. The health of the server is open.
+func (s *service) mayAskHealth(ctx context.Context, model string) error {
+	if model == "" || s.openHealth || s.auth == nil {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	p, err := s.auth(ctx, md, certificates(ctx), role.Infer)
+	if err == nil {
+		err = p.AllowsModel(model)
+	}
+	if err != nil {
+		return statusError(err)
+	}
+	return nil
 }
 
 // isElsewhere reports whether calls that need role.Manage are not answered on the connection of a call.
@@ -264,7 +283,7 @@ func (s *service) mayUse(ctx context.Context, in any) error {
 	case *inferencepb.ModelMetadataRequest:
 		return s.allowsModel(ctx, in.Name)
 	case *inferencepb.ModelReadyRequest:
-		return p.AllowsModel(in.Name) // which is open, and not counted
+		return s.allowsModel(ctx, in.Name)
 	case *inferencepb.ModelConfigRequest:
 		return s.allowsModel(ctx, in.Name)
 	case *inferencepb.RepositoryModelLoadRequest:

@@ -37,6 +37,7 @@ type service struct {
 	auth       func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error)
 	still      func(*ingest.Principal) error // Options.Still
 	judged     func(error)
+	openHealth bool // Options.OpenHealth
 	apart      bool // Options.Apart
 	lasting    *ingest.Lasting
 	audit      func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)

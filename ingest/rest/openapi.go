@@ -76,7 +76,7 @@ var Routes = []openapi.Route{
 
 	{Method: "GET", Path: "/v2/models", Role: role.Infer, Limited: true, Tag: tagModels, Summary: "The names of the models that are ready", Answer: names{}},
 	{Method: "GET", Path: modelPath, Role: role.Infer, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
-	{Method: "GET", Path: modelPath + "/ready", Role: role.Open, Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
+	{Method: "GET", Path: modelPath + "/ready", Role: role.Infer, Probe: true, Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
 	{Method: "GET", Path: modelPath + "/config", Role: role.Infer, Tag: tagModels, Summary: "The configuration of a model, in the form of Triton", Answer: openapi.AnyObject},
 	{Method: "GET", Path: "/v2/models/stats", Role: role.Watch, Tag: tagModels, Summary: "Statistics of all loaded models, in the form of Triton", Answer: openapi.AnyObject},
 	{Method: "GET", Path: modelPath + "/stats", Role: role.Watch, Tag: tagModels, Summary: "Statistics of a model, in the form of Triton", Answer: openapi.AnyObject},

@@ -21,15 +21,20 @@ func (l Limits) set(pid int) error {
 	set := func(resource int, name string, n uint64) error {
 		return setTo(resource, name, unix.Rlimit{Cur: n, Max: n})
 	}
+	// most sets a limit to n, or to the hard limit that the process has inherited when it is lower: only root may raise it.
+	most := func(resource int, name string, n uint64) error {
+		var own unix.Rlimit
+		if err := unix.Prlimit(pid, resource, nil, &own); err != nil {
+			return fmt.Errorf("limit of %s: %w", name, err)
+		}
+		return set(resource, name, min(n, own.Max))
+	}
 	var err error
 	if l.AddressSpace > 0 {
-		err = set(unix.RLIMIT_AS, "address space", l.AddressSpace)
+		err = most(unix.RLIMIT_AS, "address space", l.AddressSpace)
 	}
 	if err == nil && l.Files > 0 {
-		var own unix.Rlimit
-		if err = unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &own); err == nil {
-			err = set(unix.RLIMIT_NOFILE, "descriptors", min(l.Files, own.Max))
-		}
+		err = most(unix.RLIMIT_NOFILE, "descriptors", l.Files)
 	}
 	if err == nil && l.NoWrites {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
@@ -39,7 +44,10 @@ func (l Limits) set(pid int) error {
 	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)
-		err = setTo(unix.RLIMIT_CPU, "processor time", unix.Rlimit{Cur: seconds, Max: seconds + 1})
+		var own unix.Rlimit
+		if err = unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &own); err == nil {
+			err = setTo(unix.RLIMIT_CPU, "processor time", unix.Rlimit{Cur: min(seconds, own.Max), Max: min(seconds+1, own.Max)})
+		}
 	}
 	if err == nil && l.Nice > 0 {
 		err = setNice(pid, l.Nice)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -54,6 +55,30 @@ func TestLimits(t *testing.T) {
 	}
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHardLimit: a child of a process with a hard limit of its own (ulimit -v) starts, and has the lower limit.
+func TestHardLimit(t *testing.T) {
+	const asked = "MILLRACE_HARD_LIMIT"
+	if os.Getenv(asked) == "" {
+		cmd := exec.Command("sh", "-c", `ulimit -v 16000000 && exec "$0" -test.run='^TestHardLimit$'`, os.Args[0])
+		cmd.Env = append(os.Environ(), asked+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	p, err := Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "read x; ulimit -v"}, Stdin: true, Limits: Limits{AddressSpace: 64 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	if err := p.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if in := bufio.NewScanner(p.Stdout); !in.Scan() || in.Text() != "16000000" {
+		t.Errorf("%q: %v", in.Text(), in.Err())
 	}
 }
 

@@ -20,6 +20,7 @@ type Route struct {
 	Method  string // several are separated by |: GET|POST
 	Path    string
 	Role    role.Role // what a client must have
+	Probe   bool      // a setting may open the route to everybody
 	Tag     string    // the heading under which it stands
 	Summary string
 	Doc     string // more about it; "" = the summary says it all

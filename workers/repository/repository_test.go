@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -292,6 +293,27 @@ func TestBadVersion(t *testing.T) {
 	}
 	if g, _ := r.Group("all", "1"); g != before || !slices.Equal(r.Versions("all"), []string{"1", "2", "3"}) {
 		t.Errorf("versions %v are served", r.Versions("all"))
+	}
+}
+
+// TestLoadAllAtOnce: a model that takes long to load holds no other one up.
+func TestLoadAllAtOnce(t *testing.T) {
+	r := newRig(t, map[string]string{"a/1/model.onnx": small, "b/1/model.onnx": small, "c/1/model.onnx": "torn"})
+	b := make(chan struct{})
+	failed := r.LoadAll(t.Context(), []string{"a", "b", "c"}, func(name string) error {
+		if name == "b" {
+			close(b)
+			return stream.Errorf(stream.Internal, "", "a stage fails")
+		}
+		select {
+		case <-b:
+			return nil
+		case <-time.After(time.Minute):
+			return stream.Errorf(stream.Timeout, "", "b is not loaded while a is")
+		}
+	})
+	if len(failed) != 2 || failed["a"] != nil || failed["b"] == nil || failed["c"] == nil {
+		t.Errorf("%v", failed)
 	}
 }
 
