@@ -161,7 +161,7 @@ func (o *OneShot) Refuse(model, version string, f *stream.Frame, err error) *str
 // ErrDecoupled returns the error of a request for one answer to a model that answers as
 // often as it likes.
 func ErrDecoupled(m *stream.Model) error {
-	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once (it is decoupled): ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
+	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once, and this call doesn't support models with decoupled transaction policy: ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
 	err.Err = ErrSeveral
 	return err
 }

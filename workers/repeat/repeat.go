@@ -68,7 +68,7 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 	r := b.Requests[i]
 	in, delays, wait := input(r, "IN"), input(r, "DELAY"), input(r, "WAIT")
 	if len(delays) != len(in) {
-		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape", "has %d elements, and IN has %d: send as many", len(delays)/4, len(in)/4)
+		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape", "expected IN and DELAY shape to match, got [%d] and [%d]: send as many elements", len(in)/4, len(delays)/4) // clients of Triton look for these words
 	}
 	for k := range len(in) / 4 {
 		pause := w.set.Delay + milliseconds(delays[4*k:])
