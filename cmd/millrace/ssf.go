@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/workers"
+	programs "millrace/workers/process"
 )
 
 const ssfExamples = `  millrace ssf --config ssf_config.yaml init build run
@@ -84,8 +86,15 @@ func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
 	if err != nil {
 		return err
 	}
-	return serveConfig(c, cfg, nil, func(err error) error { return err })
+	err = serveConfig(c, cfg, nil, func(err error) error { return err })
+	if code, ok := programs.ResultCode(err); ok {
+		return statusError{err, code}
+	}
+	return err
 }
+
+// ssfConfigError is the exit status of Simple Server Framework for a configuration that cannot be used.
+const ssfConfigError = 34
 
 // ssfApp is an application.
 type ssfApp struct {
@@ -103,7 +112,11 @@ func readSSF(o *ssf.Options) (*ssfApp, error) {
 	}
 	a := &ssfApp{file: file, id: "untitled", start: 10 * time.Minute}
 	if a.config, err = ssf.Read(file); err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
+		err = fmt.Errorf("--config: %w", err)
+		if !errors.Is(err, fs.ErrNotExist) {
+			err = statusError{err, ssfConfigError}
+		}
+		return nil, err
 	}
 	section, _ := a.config["application"].(map[string]any)
 	if id, ok := section["id"]; ok {

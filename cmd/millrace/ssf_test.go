@@ -488,6 +488,32 @@ func TestSSFBuildFails(t *testing.T) {
 	}
 }
 
+// TestSSFRunFails: the exit status of run is the result code of what failed, at the start and later.
+func TestSSFRunFails(t *testing.T) {
+	for _, c := range []struct {
+		method string // in place of startup
+		want   int
+	}{
+		{"raise ValueError('no')", 32},
+		{"return RESULT_APPLICATION_ERROR", 32},
+		{"return RESULT_UNMET_REQUIREMENT", 255},
+		{"raise SSFExceptionUnmetRequirement('no device')", 255},
+		{"os._exit(7)", 7},
+	} {
+		config := ssfApplication(t, "ipus: 0", oneEndpoint, "        return {}\n    def startup(self): "+c.method+"\n")
+		if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "run")); code != c.want {
+			t.Errorf("%s: exit status %d, want %d: %s", c.method, code, c.want, stderr)
+		}
+	}
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, "        return {}\n")
+	if err := os.WriteFile(config, []byte("application: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "run")); code != 34 {
+		t.Errorf("no YAML: exit status %d: %s", code, stderr)
+	}
+}
+
 // TestSSFRefused: what cannot be honoured is refused by its name, before anything runs.
 func TestSSFRefused(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}`)
@@ -500,12 +526,15 @@ func TestSSFRefused(t *testing.T) {
 			t.Errorf("%q: %d %s", args, code, stderr)
 		}
 	}
-	for change, want := range map[string]string{
-		"application.module=nowhere.py": "nowhere.py", "endpoints[0].inputs[0].type=Complex": "endpoints[0].inputs[0].type", "application.id=a b": `"a b" is not a name`, "x": "--modify-config",
+	for change, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"application.module=nowhere.py": {34, "nowhere.py"}, "endpoints[0].inputs[0].type=Complex": {34, "endpoints[0].inputs[0].type"}, "application.id=a b": {exitFailure, `"a b" is not a name`}, "x": {34, "--modify-config"},
 	} {
 		_, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "--modify-config", change, "run"))
-		if code != exitFailure || !strings.Contains(stderr, want) {
-			t.Errorf("%q: %d %s", change, code, stderr)
+		if code != want.code || !strings.Contains(stderr, want.text) {
+			t.Errorf("%q: %d, want %d: %s", change, code, want.code, stderr)
 		}
 	}
 	if stdout, _, code := finish(t, ssfCommandOf(t, "--help")); code != 0 || !strings.Contains(stdout, "--batching-timeout") || strings.Contains(stdout, "--docker-password") {

@@ -277,7 +277,10 @@ class Application:
 
     def _ok(self, code: Any, method: str) -> None:
         if code != self.results.RESULT_OK:
-            raise self.results.SSFExceptionApplicationError(f"{method} returned {_result(code, self.results)}")
+            error = self.results.SSFExceptionApplicationError(f"{method} returned {_result(code, self.results)}")
+            if isinstance(code, int) and 0 < code < 256:
+                error.result_code = code
+            raise error
 
     def run(self, requests: Any) -> None:
         """Implements Application. When the application raises, its requests fail and the process ends, so that it is

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -236,7 +237,7 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 		if err := decodeStrict(m.text, &f); err != nil {
 			return nil, fmt.Errorf("in failed: %w", err)
 		}
-		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind)}
+		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind), kind: f.Kind}
 	}
 	return nil, fmt.Errorf("the program answers with %s", m.name())
 }
@@ -245,6 +246,29 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 type refusal struct {
 	message, traceback string
 	code               stream.Code
+	kind               string // as the child said it
+}
+
+// ResultCode returns the result code of Simple Server Framework of an error of a program that could not be started, or that ended its
+// process itself. ok is false for all other errors.
+func ResultCode(err error) (code int, ok bool) {
+	const applicationError = 32 // of whatever the application raises
+	var said *refusal
+	if errors.As(err, &said) {
+		n, wrong := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-"))
+		if wrong != nil || n < 1 || n > 255 {
+			return applicationError, true
+		}
+		return n, true
+	}
+	var exit *child.ExitError
+	if errors.As(err, &exit) {
+		if exit.Signal != 0 || exit.Code < 1 || exit.Code > 255 {
+			return applicationError, true
+		}
+		return exit.Code, true
+	}
+	return 0, false
 }
 
 func (r *refusal) Error() string {

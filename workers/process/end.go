@@ -79,7 +79,9 @@ func explain(exit error, short bool) (cause string, err error) {
 	case e.Signal != 0:
 		return "signal", stream.Errorf(stream.Internal, "", "the program %s%s", how, said)
 	}
-	return "exit", stream.Errorf(stream.Internal, "", "the program %s%s", how, said)
+	ended := stream.Errorf(stream.Internal, "", "the program %s%s", how, said)
+	ended.Err = e // for ResultCode
+	return "exit", ended
 }
 
 // outside reports whether a signal comes from other processes, and not from what a program computes.
