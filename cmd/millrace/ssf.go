@@ -45,10 +45,11 @@ this server that have no option here are variables, such as MILLRACE_ORIGINS: mi
 	}
 	options := ssf.Flags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
-		rest, commands, err := ssf.Arguments(c.Flags(), args)
+		rest, commands, unknown, err := ssf.Arguments(c.Flags(), args)
 		if err != nil {
 			return usageError{err}
 		}
+		options.Unknown = unknown
 		c.DisableFlagParsing = false
 		if err := c.ParseFlags(rest); err != nil {
 			return flagError(c, err)

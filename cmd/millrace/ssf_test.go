@@ -514,6 +514,18 @@ func TestSSFRunFails(t *testing.T) {
 	}
 }
 
+// TestSSFUnknownOptions: options that gc-ssf does not have are the application's.
+func TestSSFUnknownOptions(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "small", "--depth=3"]}
+    def __init__(self, ssf_config): self.config = ssf_config
+`)
+	s := serveSSF(t, "--config", config, "--model", "small", "-p", "0", "run", "--depth=3")
+	s.want("/v1/E", `{"x": 1}`, 200, `{"x":3,"n":1}`)
+	if _, code := s.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("ended with %d\n%s", code, &s.stderr)
+	}
+}
+
 // TestSSFRefused: what cannot be honoured is refused by its name, before anything runs.
 func TestSSFRefused(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}`)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"millrace/internal/setting"
 )
 
 // Options are the options of the command line.
@@ -44,6 +46,7 @@ type Options struct {
 	TestSkipStop, TestSkipStart                  bool
 
 	Commands []string // in the order in which they run
+	Unknown  []string // options of the application, with their values, which this package does not know
 
 	flags *pflag.FlagSet
 }
@@ -138,8 +141,9 @@ var refused = map[string]string{
 
 // Arguments returns args as pflag reads them into the options of fs: without the commands, which
 // are returned in the order in which they run, with long names for those options of several
-// letters and a hyphen, and with one value for the buckets.
-func Arguments(fs *pflag.FlagSet, args []string) (flags, run []string, err error) {
+// letters and a hyphen, and with one value for the buckets. Options that fs does not have, and the words behind each of them,
+// are unknown: they are for the application. One that resembles an option of fs is left to pflag, which refuses it.
+func Arguments(fs *pflag.FlagSet, args []string) (flags, run, unknown []string, err error) {
 	var buckets []string
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -176,9 +180,17 @@ func Arguments(fs *pflag.FlagSet, args []string) (flags, run []string, err error
 				buckets = append(buckets, args[i])
 			}
 			if len(buckets) == 0 {
-				return nil, nil, errors.New("--prometheus-buckets: has no numbers")
+				return nil, nil, nil, errors.New("--prometheus-buckets: has no numbers")
 			}
 			flags = append(flags, "--prometheus-buckets="+strings.Join(buckets, ","))
+		case isUnknown(fs, name):
+			unknown = append(unknown, a)
+			for i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") && !slices.Contains(commands, args[i+1]) {
+				i++
+				unknown = append(unknown, args[i])
+			}
+		case len(unknown) > 0 && !strings.HasPrefix(a, "-"): // a further word behind an unknown option and a command
+			unknown = append(unknown, a)
 		default:
 			flags = append(flags, a)
 			if takesNext(fs, a) && i+1 < len(args) {
@@ -188,7 +200,18 @@ func Arguments(fs *pflag.FlagSet, args []string) (flags, run []string, err error
 		}
 	}
 	slices.SortStableFunc(run, func(a, b string) int { return slices.Index(commands, a) - slices.Index(commands, b) })
-	return flags, slices.Compact(run), nil
+	return flags, slices.Compact(run), unknown, nil
+}
+
+// isUnknown reports whether an argument is an option that fs does not have and that resembles none of it.
+func isUnknown(fs *pflag.FlagSet, arg string) bool {
+	name, long := strings.CutPrefix(arg, "--")
+	if !long {
+		return len(arg) > 1 && arg[0] == '-' && arg != "-h" && fs.ShorthandLookup(arg[1:2]) == nil
+	}
+	known := []string{"help"}
+	fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	return !slices.Contains(known, name) && !setting.Resembles(name, known)
 }
 
 // takesNext reports whether the value of an option is the argument after it.
@@ -212,10 +235,11 @@ func Parse(args []string) (*Options, error) {
 	fs := pflag.NewFlagSet("ssf", pflag.ContinueOnError)
 	fs.SetOutput(discard{})
 	o := Flags(fs)
-	rest, run, err := Arguments(fs, args)
+	rest, run, unknown, err := Arguments(fs, args)
 	if err != nil {
 		return nil, err
 	}
+	o.Unknown = unknown
 	if err := fs.Parse(rest); err != nil {
 		return nil, err
 	}
@@ -281,9 +305,9 @@ func level(name string) string {
 	return map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}[name]
 }
 
-// Values returns all options by their names with underscores, as the application gets them.
+// Values returns all options by their names with underscores, as the application gets them, and as unknown_args those that are its own.
 func (o *Options) Values() map[string]any {
-	out := map[string]any{"commands": append([]string{}, o.Commands...)}
+	out := map[string]any{"commands": append([]string{}, o.Commands...), "unknown_args": append([]string{}, o.Unknown...)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
 		var v any = f.Value.String()
 		switch f.Value.Type() {

@@ -70,7 +70,7 @@ func TestCommandsAreNoValues(t *testing.T) {
 	} {
 		fs := pflag.NewFlagSet("ssf", pflag.ContinueOnError)
 		o := Flags(fs)
-		flags, run, err := Arguments(fs, strings.Fields(args))
+		flags, run, _, err := Arguments(fs, strings.Fields(args))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestRefused(t *testing.T) {
 	for _, args := range []string{
 		"package", "deploy", "test", "publish", "fly", "--port x", "--port 70000", "--port=65535", "--api rest", "--config git@x.org:a/b.git", "--config https://x.org/a|b.yaml",
 		"--replicate-application 0", "-rs 0", "--batching-timeout -1", "--batching-timeout nan", "--watchdog-request-threshold -1", "--watchdog-ready-period -1",
-		"--stdout-log-level LOUD", "--unknown", "--prometheus-buckets", "--prometheus-buckets x", "--api grpc --enable-ssl", "--api grpc -rs 2", "--grpc-max-connections 0",
+		"--stdout-log-level LOUD", "--confg x", "--prometheus-buckets", "--prometheus-buckets x", "--api grpc --enable-ssl", "--api grpc -rs 2", "--grpc-max-connections 0",
 		"--max-allowed-restarts -1", "--session-authentication-module-file x.py", "--session-authentication-timeout 0", "--watchdog-request-average 0",
 	} {
 		_, err := Parse(strings.Fields(args))
@@ -150,4 +150,19 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUnknownOptions: options of the application are handed over with their values, wherever they are; a typing error is refused.
+func TestUnknownOptions(t *testing.T) {
+	for args, want := range map[string][]string{
+		"build --unknown run X init Y":              {"--unknown", "X", "Y"},
+		"--model small --depth=3 run -z 1 -p 80":    {"--model", "small", "--depth=3", "-z", "1"},
+		"run --host h --verbose --key --flag build": {"--verbose"},
+		"run": nil,
+	} {
+		o, err := Parse(strings.Fields(args))
+		if err != nil || !slices.Equal(o.Unknown, want) {
+			t.Errorf("%s: %q %v, want %q", args, o.Unknown, err, want)
+		}
+	}
 }

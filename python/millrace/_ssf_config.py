@@ -24,10 +24,10 @@ def read(config: Dict[str, Any], file: str, args: Dict[str, Any]) -> c.SSFConfig
     if args.get("modify_config"):
         modify(config, args["modify_config"])
     _expand(config, config)
-    options = Namespace(**args)
+    options = Namespace(**{name: value for name, value in args.items() if name != "unknown_args"})
     out = c.SSFConfig(
         ssf_version=str(config.get("ssf_version", "0.0.1")),
-        config_file=file, config_dict=config, args=options, unknown_args=[], api=args.get("api"),
+        config_file=file, config_dict=config, args=options, unknown_args=list(args.get("unknown_args") or []), api=args.get("api"),
     )
     _check_version(out.ssf_version)
     out.application = _application(_section(config, "application"), os.path.abspath(file), options)
