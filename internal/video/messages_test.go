@@ -47,7 +47,7 @@ const graphSaid = `[graph 0 input from stream 0:1 @ 0x55b0c3ac26c0] [verbose] w:
 // What a camera's description, a title, and other streams say is not taken for the video stream.
 func TestMessagesDescribeTheInput(t *testing.T) {
 	m := said(rtspSaid)
-	want := Info{SourceWidth: 360, SourceHeight: 640, Codec: "h264", FPS: 30000. / 1001, HasVideo: true}
+	want := Info{SourceWidth: 360, SourceHeight: 640, PixelAspect: 1, Codec: "h264", FPS: 30000. / 1001, HasVideo: true}
 	if i := m.info(); i != want {
 		t.Errorf("%+v; want %+v", i, want)
 	}
