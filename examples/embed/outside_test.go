@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The program is built outside of the repository as the README says, and runs.
+func TestOutside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	found := regexp.MustCompile(`(?s)    (module mine\n.*?replace millrace => )\.\./millrace\n\nand .cp \.\./millrace/go\.sum \. && go build -mod=mod.`).FindStringSubmatch(read("README.md"))
+	if found == nil {
+		t.Fatal("README.md has no go.mod of a program outside of the repository")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": strings.ReplaceAll(found[1], "\n    ", "\n") + root + "\n", "go.sum": read("go.sum"), "main.go": read("examples/embed/main.go"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-mod=mod", "-o", "mine")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GOPROXY=off") // what it needs is there: the tests are built with it
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command(filepath.Join(dir, "mine")).Output()
+	if err != nil || string(out) != "x [1.5 -2]\nended: <nil>\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+}
