@@ -34,6 +34,7 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 mount --make-rprivate /
+mount --bind "$root" "$root" # tests make mount namespaces, whose root has to be a mount
 
 # timed NAME COMMAND... prints whether the command passed and how long it took, and fails as the command does.
 timed() {

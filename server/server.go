@@ -175,6 +175,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	onnx.SetLibrary(cfg.ONNX.Library)
+	onnx.SetMemory(cfg.ONNX.Memory)
 	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg), s.log); err == nil {
 		s.auth, err = newAuthenticator(s)
 	}

@@ -65,6 +65,7 @@ as keys from the variables of a service, or the folder of its socket. What is wr
 			return err
 		}
 		onnx.SetLibrary(cfg.ONNX.Library)
+		onnx.SetMemory(cfg.ONNX.Memory)
 		found := []finding{checkConfig(cfg, err)}
 		if err == nil {
 			models := checkModels(c.Context(), cfg, c.ErrOrStderr())

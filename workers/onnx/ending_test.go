@@ -54,6 +54,25 @@ func TestEndlessRunsEnd(t *testing.T) {
 	}
 }
 
+// TestMemoryOfRunsIsBounded: an input of 8 bytes that asks for an output larger than onnx.memory gets an error that names the
+// setting, and the worker goes on.
+func TestMemoryOfRunsIsBounded(t *testing.T) {
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
+		[]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "k")},
+		[]onnxfile.Node{node("ConstantOfShape", "n", "y")}))}, stream.Params{"batch_axis": false, "warmup": false})
+	for range 3 {
+		var coded *stream.Error
+		_, err := w.compute(t.Context(), []stream.Tensor{tensor("n", stream.Int64, int64s(testMemory/2), 1, 1)}, 1)
+		if !errors.As(err, &coded) || coded.Code != stream.TooLarge || coded.Field != "onnx.memory" {
+			t.Errorf("%v", err)
+		}
+		out, err := w.compute(t.Context(), []stream.Tensor{tensor("n", stream.Int64, int64s(1<<20), 1, 1)}, 1)
+		if err != nil || len(out[0].Data) != 4<<20 {
+			t.Errorf("%d outputs, %v", len(out), err)
+		}
+	}
+}
+
 // TestReloadsKeepNoMemory: the resident memory of the process after 100 reloads is at most 1.2 times the memory after 10.
 func TestReloadsKeepNoMemory(t *testing.T) {
 	if testing.Short() {

@@ -25,6 +25,7 @@ import (
 const childSetting = "MILLRACE_TEST_ONNX_SETTING"
 
 func TestMain(m *testing.M) {
+	SetMemory(testMemory)
 	if set, child := os.LookupEnv(childSetting); child {
 		SetLibrary(set)
 		path, err := Library()
@@ -35,6 +36,9 @@ func TestMain(m *testing.M) {
 }
 
 // write writes a model into a new file.
+// testMemory is the limit onnx.memory of the tests.
+const testMemory = 256 << 20
+
 func write(t testing.TB, model []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")

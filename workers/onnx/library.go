@@ -29,6 +29,7 @@ const (
 var library struct {
 	sync.Mutex
 	set    string // by SetLibrary
+	memory int64  // by SetMemory
 	loaded string
 }
 
@@ -40,6 +41,14 @@ func SetLibrary(path string) {
 	library.set = path
 }
 
+// SetMemory sets the most bytes that all models together use for the tensors within their graphs and for outputs that ONNX Runtime
+// allocates, as the setting onnx.memory does; 0 = no limit. It has no effect after the first model was loaded.
+func SetMemory(bytes int64) {
+	library.Lock()
+	defer library.Unlock()
+	library.memory = bytes
+}
+
 // Library loads the library, if that has not happened, and returns its path.
 func Library() (string, error) {
 	library.Lock()
@@ -48,8 +57,14 @@ func Library() (string, error) {
 		return library.loaded, nil
 	}
 	path, err := load(library.set)
+	if err != nil {
+		return "", err
+	}
+	if err := boundMemory(library.memory); err != nil {
+		return "", stream.Errorf(stream.Internal, "onnx.memory", "%w", err)
+	}
 	library.loaded = path
-	return path, err
+	return path, nil
 }
 
 // searchPath is a place to search for the library.
@@ -118,6 +133,20 @@ func load(set string) (string, error) {
 	}
 	return "", stream.Errorf(stream.Unavailable, "onnx.library",
 		"ONNX Runtime's library was not found in %s. The archive of a release has it; `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
+}
+
+// boundMemory makes the allocator that all sessions share, with a limit in bytes.
+func boundMemory(limit int64) error {
+	config, err := ort.NewArenaCfg(int(limit), -1, -1, -1)
+	if err != nil {
+		return err
+	}
+	defer config.Destroy()
+	of, err := ort.GetMemoryInfo()
+	if err != nil {
+		return err
+	}
+	return ort.CreateAndRegisterAllocator(of, config)
 }
 
 // missing is the error of a library that does not exist.

@@ -18,6 +18,9 @@ const doc = "any ONNX model, with ONNX Runtime; not in this program, which was b
 // SetLibrary has no effect in this build.
 func SetLibrary(string) {}
 
+// SetMemory has no effect in this build.
+func SetMemory(int64) {}
+
 // Library returns why there is no library.
 func Library() (string, error) {
 	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and a C compiler")

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -261,5 +262,9 @@ func runError(err error) error {
 	if errors.As(err, &coded) {
 		return err
 	}
-	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", shortMessage(err)), Err: err}
+	text := shortMessage(err)
+	if strings.Contains(text, "Available memory of ") || strings.Contains(text, "Failed to allocate memory") {
+		return &stream.Error{Code: stream.TooLarge, Field: "onnx.memory", Msg: "is less than the model needs for this input: send a smaller input, or raise the setting (" + text + ")", Err: err}
+	}
+	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", text), Err: err}
 }

@@ -193,6 +193,9 @@ func (o Session) native() (n *ort.SessionOptions, err error) {
 		func() error { return n.SetInterOpNumThreads(o.InterThreads) },
 		func() error { return n.AddSessionConfigEntry("session.intra_op.allow_spinning", spin) },
 		func() error { return n.AddSessionConfigEntry("session.inter_op.allow_spinning", spin) },
+		// Tensors of runs are in the memory of all models together, which onnx.memory bounds.
+		func() error { return n.AddSessionConfigEntry("session.use_env_allocators", "1") },
+		func() error { return n.AddSessionConfigEntry("session.use_device_allocator_for_initializers", "1") },
 		func() error { return n.SetGraphOptimizationLevel(levels[o.Optimization]) },
 	} {
 		if err = set(); err != nil {
