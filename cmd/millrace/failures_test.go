@@ -29,7 +29,7 @@ var failures = []struct {
 	{"serv", 2, "did you mean serve?"},
 	{"--nosuch", 2, "--nosuch: is not a flag of millrace"},
 	{"help nosuch", 2, `"nosuch" is not a command of millrace`},
-	{"help models nosuch", 2, `"nosuch" is not a command of models: there are load, scale, show, unload`},
+	{"help models nosuch", 2, `"nosuch" is not a command of models: there are load, scale, show, swap, unload`},
 	{"completion nosuch", 2, `"nosuch" is not a command of completion: there are bash`},
 	{"completion bash x", 2, "completion bash takes no arguments"},
 	{"version x", 2, `version takes no arguments, and "x" is one`},

@@ -21,7 +21,7 @@ import (
 const Interpreter = "/usr/bin/python3"
 
 // present are programs that need no package: of Debian's essential packages, and of the tools that the README names.
-var present = []string{"bash", "kill", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
+var present = []string{"bash", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
 
 // Program returns the path of a program. The test fails when deps.sh does not install the program for the target that runs the
 // test, or when it is not installed.
