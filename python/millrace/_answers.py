@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from . import _tensors, _types
+from . import _plain, _tensors, _types
 from ._application import Batch as Requests
 from ._application import Request
 from ._endpoints import Bound, Endpoint
@@ -163,7 +163,7 @@ class Answers:
 
 def _json(e: Endpoint, value: Any) -> str:
     try:
-        return _types.to_json(value)
+        return _plain.to_json(value)
     except ValueError as x:
         raise Error(f"the result of {e.name} {x}") from None
 

@@ -7,7 +7,7 @@ import json
 import typing
 from typing import Any
 
-from . import _types
+from . import _plain, _types
 from ._application import Batch as Requests
 from ._application import Request
 from ._errors import Error, LoadError
@@ -201,7 +201,7 @@ class Endpoint:
         if self.example is None or self.method == "GET":
             return
         errors: Errors = []
-        value = json.loads(_types.to_json(self.example))
+        value = json.loads(_plain.to_json(self.example))
         self._from_json(value, errors)
         if errors:
             raise LoadError(f"the example of {self.name} does not fit: {Invalid(errors)}")

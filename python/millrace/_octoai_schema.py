@@ -169,6 +169,7 @@ if PYDANTIC:
 
 else:
     from . import _types
+    from ._plain import plain
 
     class Schema:  # type: ignore[no-redef]
         """The inputs and the output of one method."""
@@ -198,7 +199,7 @@ else:
 
         def answer(self, value: Any) -> bytes:
             """Returns the JSON of what the method returned. Raises ValueError when it is not what the hint says."""
-            made = json.loads(json.dumps(value, default=_types.plain))
+            made = json.loads(json.dumps(value, default=plain))
             wrong: list[dict[str, Any]] = []
             self._result.check(made, ("the result",), wrong)
             if wrong:
@@ -212,7 +213,7 @@ else:
             for p in self.parameters:
                 properties[p.name] = self._types[p.name].schema(found)
                 if p.default is not p_empty:
-                    properties[p.name] = {**properties[p.name], "default": json.loads(json.dumps(p.default, default=_types.plain))}
+                    properties[p.name] = {**properties[p.name], "default": json.loads(json.dumps(p.default, default=plain))}
             name_in, name_out = self.names
             output = {"output": self._result.schema(found), "analytics": _types.of(ResponseAnalytics, "").schema(found)}
             found[name_in] = {"title": name_in, "type": "object", "properties": properties,

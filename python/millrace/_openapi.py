@@ -6,7 +6,7 @@ import inspect
 import json
 from typing import Any
 
-from . import _types
+from . import _plain, _types
 from ._answers import Response
 from ._endpoints import Endpoint
 from ._errors import LoadError
@@ -56,7 +56,7 @@ def _operation(e: Endpoint, defs: dict[str, Any]) -> dict[str, Any]:
                       "required": [p.name for p in e.parameters if p.default is MISSING], "additionalProperties": e.takes_any_keyword}
         content: dict[str, Any] = {"application/json": {"schema": schema}}
         if e.example is not None:
-            content["application/json"]["example"] = json.loads(_types.to_json(e.example))
+            content["application/json"]["example"] = json.loads(_plain.to_json(e.example))
         form = {"type": "object", "properties": {p.name: {"type": "string", "format": "binary"} if p.type.raw and not _is_text(p.type) else _member(p, defs)
                                                  for p in e.parameters}}
         if not e.whole:
@@ -79,7 +79,7 @@ def _is_text(t: _types.Type) -> bool:
 def _member(p: Any, defs: dict[str, Any]) -> dict[str, Any]:
     schema = p.type.schema(defs)
     if p.default is not MISSING and p.default is not None:
-        schema = {**schema, "default": json.loads(_types.to_json(p.default))}
+        schema = {**schema, "default": json.loads(_plain.to_json(p.default))}
     return schema
 
 

@@ -12,11 +12,8 @@ import binascii
 import collections.abc
 import dataclasses
 import datetime
-import decimal
 import enum
 import json
-import math
-import pathlib
 import sys
 import types
 import typing
@@ -25,8 +22,9 @@ from typing import Any, Callable, Union
 
 from . import _tensors
 from ._errors import LoadError
+from ._plain import plain
 from ._tensors import Tensor
-from ._wire import decode_json, encoder
+from ._wire import decode_json
 
 Loc = typing.Tuple[Any, ...]
 Errors = typing.List[typing.Dict[str, Any]]
@@ -720,98 +718,3 @@ def hints_of(thing: Any, where: str) -> dict[str, Any]:
         if isinstance(e, TypeError) and "|" in str(e) and sys.version_info < (3, 10):
             more = ". Python 3.9 does not have X | Y: use Optional[X] or Union[X, Y]"
         raise LoadError(f"{where}: a type hint cannot be evaluated: {type(e).__name__}: {e}{more}") from None
-
-
-def plain(value: Any) -> Any:
-    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "parse_obj"):
-        return json.loads(value.json())
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if hasattr(value, "tolist"):  # numpy's arrays and numbers
-        return value.tolist()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, (set, frozenset)):
-        return list(value)
-    if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, (uuid.UUID, pathlib.PurePath)):
-        return str(value)
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, decimal.Decimal):
-        return int(value) if value.is_finite() and value == value.to_integral_value() and value.as_tuple().exponent >= 0 else float(value)
-    if hasattr(value, "_json"):
-        return value._json()
-    if isinstance(value, (int, float, str, bool, list, tuple, dict, type(None))):
-        return value
-    raise TypeError(f"{type(value).__name__} is no type of JSON")
-
-
-_encode = encoder(plain)
-
-
-def to_json(value: Any) -> str:
-    """Returns the JSON text of a value. Raises ValueError, which says where numbers are not finite or types unknown."""
-    try:
-        try:
-            return _encode(value)
-        except TypeError as e:
-            if "keys must be" not in str(e):
-                raise
-            return _encode(_keyed(value))
-    except (ValueError, TypeError, RecursionError) as e:
-        if isinstance(e, RecursionError):
-            reason = "it is nested too deeply, or holds itself"
-        else:
-            reason = _not_finite(value, "", 0) or str(e)
-        raise ValueError(f"cannot be written as JSON: {reason}") from None
-
-
-def _keyed(value: Any) -> Any:
-    """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or numbers."""
-    if isinstance(value, dict):
-        return {_key(k): _keyed(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_keyed(v) for v in value]
-    if isinstance(value, (str, int, float, type(None))):
-        return value
-    return _keyed(plain(value))
-
-
-def _key(key: Any) -> Any:
-    made = key if isinstance(key, (str, int, float, type(None))) else plain(key)
-    if not isinstance(made, (str, int, float, type(None))):
-        raise TypeError(f"a key is of type {type(key).__name__}, which is no key of JSON")
-    return made
-
-
-def _not_finite(value: Any, at: str, depth: int) -> str:
-    """Returns where a value has a number that is not finite."""
-    if depth > 50:
-        return ""
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else f"{at or 'it'} is {value}, which JSON does not have"
-    if isinstance(value, dict):
-        items = [(f"{at}.{k}" if at else str(k), v) for k, v in value.items()]
-    elif isinstance(value, (list, tuple)):
-        items = [(f"{at}[{i}]", v) for i, v in enumerate(value)]
-    elif isinstance(value, (str, int, type(None))):
-        return ""
-    else:
-        try:
-            return _not_finite(plain(value), at, depth + 1)
-        except TypeError:
-            return f"{at or 'it'} is of type {type(value).__name__}, which is no type of JSON"
-    for where, v in items:
-        found = _not_finite(v, where, depth + 1)
-        if found:
-            return found
-    return ""
