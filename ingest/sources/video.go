@@ -23,7 +23,7 @@ func init() {
 			video.SchemeRTMP, video.SchemeRTMPS, video.SchemeV4L2, video.SchemeExec,
 		},
 		Request:   []string{video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS},
-		Examples:  []string{"clip.mp4", "rtsp://127.0.0.1:9/live"},
+		Examples:  []string{"clip.mp4", "rtsp://127.0.0.1:9/live", "http://127.0.0.1:9/picture.jpg"},
 		FPS:       true,
 		Loop:      []string{video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS}, // others have no beginning to go back to
 		New:       func() Settings { return new(Video) },
