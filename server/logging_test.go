@@ -83,9 +83,9 @@ func TestLogOfChanges(t *testing.T) {
 	if _, err := c.Load(t.Context(), "none", nil); err == nil {
 		t.Error("a model that does not exist was loaded")
 	}
-	_, err = c.AddServerStream(t.Context(), client.StreamConfig{Name: "yard", Source: "http://user:secret@192.0.2.1/v", Model: "echo"})
+	_, err = c.AddServerStream(t.Context(), client.StreamConfig{Name: "yard", Source: "http://user:secret@1.1.1.1:9/v", Model: "echo", Paused: true})
 	must(err)
-	_, err = c.ChangeServerStream(t.Context(), "yard", client.StreamChange{Paused: new(true), MaxAgeMS: new(70)})
+	_, err = c.ChangeServerStream(t.Context(), "yard", client.StreamChange{MaxAgeMS: new(70)})
 	must(err)
 	must(c.RemoveServerStream(t.Context(), "yard"))
 	cancel(fmt.Errorf("the test is over"))
@@ -101,8 +101,8 @@ func TestLogOfChanges(t *testing.T) {
 		"the workers of a model were changed model=delay version=1 from=3 to=2",
 		"the workers of a model were changed model=echo version=1 from=1 to=3",
 		"a model was unloaded model=delay version=1 reason=unloaded",
-		"a stream was added model=echo stream=yard source=http://***@192.0.2.1/v",
-		"a stream was changed stream=yard change=max_age_ms=70 paused=true",
+		"a stream was added model=echo stream=yard source=http://***@1.1.1.1:9/v",
+		"a stream was changed stream=yard change=max_age_ms=70",
 		"a stream was removed stream=yard",
 		"the server drains reason=the test is over",
 		"a model was unloaded model=echo version=1 reason=draining",

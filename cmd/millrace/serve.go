@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -277,12 +276,12 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	} else if f.flags.Changed("config") {
 		return cfg, usagef("--config: is empty: want a file")
 	}
-	var unread *fs.PathError
+	var wrongText *coded.Error
 	switch {
-	case errors.As(err, &unread):
-		return cfg, fmt.Errorf("%s: %w", from, err)
-	case err != nil:
+	case errors.As(err, &wrongText): // which names the file and the line
 		return cfg, err
+	case err != nil:
+		return cfg, fmt.Errorf("%s: %w", from, err)
 	}
 	for _, name := range config.UnknownEnv(os.Environ()) {
 		fmt.Fprintf(os.Stderr, "millrace: %s is not a setting and was ignored\n", name)

@@ -48,11 +48,10 @@ func (e *encoder) members(r *stream.Result) ([]byte, error) {
 		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
 	}
 	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
-	e.reply.NotFinite = true
 	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
 	e.outputs = out
 	if own := (*stream.Error)(nil); errors.Is(err, oip.ErrNotJSON) && errors.As(err, &own) {
-		return nil, stream.Errorf(stream.Unsupported, own.Field, "cannot be written as JSON, as results of server streams are (FP16, BF16 and BYTES that are not UTF-8 cannot): use a model with other outputs")
+		return nil, stream.Errorf(stream.Unsupported, own.Field, "cannot be written as JSON, as results of server streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model with other outputs")
 	}
 	if err != nil {
 		return nil, err

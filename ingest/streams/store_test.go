@@ -148,7 +148,6 @@ func TestBrokenKeptFiles(t *testing.T) {
 		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is given twice`,
 		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:               "streams[0].model: ",
 		`{"streams":[` + strings.Replace(fine, "rtsp://", "exec:", 1) + `]}`:        "streams[0].source: ",
-		`{"streams":[` + strings.Replace(fine, `{}`, `{"file":"/x"}`, 1) + `]}`:     "streams[0].sinks.file: ",
 		`{"streams":[` + strings.Replace(fine, `"a"`, `"own"`, 1) + `]}`:            "is the name of a stream of the configuration too",
 		`{"streams":[` + fine + `,` + strings.Replace(fine, `"a"`, `"b"`, 1) + `]}`: "limits.max_streams",
 	} {

@@ -43,7 +43,7 @@ func TestRead(t *testing.T) {
 		{file("bare", "key"), "key", ""},
 		{file("empty", "\n"), "", "is empty"},
 		{file("lines", "a\nb\n"), "", "more than one line"},
-		{file("long", strings.Repeat("x", 65<<10)), "", "more than 65536 bytes"},
+		{file("long", strings.Repeat("x", 65<<10)), "", "is larger than 64KiB"},
 		{"file:" + filepath.Join(dir, "none"), "", "cannot be read"},
 	} {
 		got, err := secret.Read(c.setting)

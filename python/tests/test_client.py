@@ -261,7 +261,7 @@ class TestCalls(WithServer):
         c = self.client
         self.assertEqual(c.streams(), [])
         self.fails("permission_denied", None, c.add_stream, "door", "file:/etc/passwd", model="id")
-        added = c.add_stream("door", f"http://127.0.0.1:{closed_port()}/a.mjpeg", model="find", fps=2, paused=True)
+        added = c.add_stream("door", "http://1.1.1.1:9/a.mjpeg", model="find", fps=2, paused=True)
         self.assertEqual((added["name"], added["paused"]), ("door", True))
         self.assertEqual(c.change_stream("door", max_fps=5)["name"], "door")
         self.assertEqual([s["name"] for s in c.streams()], ["door"])
@@ -359,9 +359,7 @@ class TestServices(Fails):
                 got.append(event.json())
         self.check(caught.exception, "unavailable")
         self.assertEqual((got, str(caught.exception)), ([0, 1, 2], "three is too many"))
-        with self.assertRaises(MillraceError) as caught:
-            list(c.events("words", "/about"))
-        self.check(caught.exception, "unsupported")
+        self.assertEqual(len(list(c.events("words", "/about"))), 1)  # JSON, as the only event
         with self.assertRaises(MillraceError) as caught:
             list(c.events("words", "/count/up", json={}))
         self.check(caught.exception, "invalid_argument", status=422)

@@ -190,7 +190,6 @@ func (e *Encoder) fill(r *stream.Result) {
 	for i := range r.Outputs {
 		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
 	}
-	e.reply.NotFinite = true
 	e.reply.ModelName, e.reply.ModelVersion = "", ""
 	e.reply.Params = e.reply.Params[:0]
 }
