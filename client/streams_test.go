@@ -27,8 +27,8 @@ func TestServerStreams(t *testing.T) {
 	}
 	_, err = c.AddServerStream(ctx, cfg)
 	wantCode(t, err, stream.Conflict)
-	on, fps := false, 2.5
-	if s, err = c.ChangeServerStream(ctx, "door", client.StreamChange{Paused: &on, MaxFPS: &fps}); err != nil || s.Paused || s.Policy.MaxFPS != 2.5 || s.Policy.MaxAgeMS != 300 {
+	on, fps := true, 2.5
+	if s, err = c.ChangeServerStream(ctx, "door", client.StreamChange{Paused: &on, MaxFPS: &fps}); err != nil || !s.Paused || s.Policy.MaxFPS != 2.5 || s.Policy.MaxAgeMS != 300 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if list, err := c.ServerStreams(ctx); err != nil || len(list) != 1 || list[0].Name != "door" {

@@ -265,7 +265,7 @@ func (a ACME) On() bool { return len(a.Domains) > 0 }
 // ONNX configures ONNX Runtime.
 type ONNX struct {
 	Library string `yaml:"library" unset:"one beside the program, in the cache folder or of the system" help:"path of ONNX Runtime's shared library"`
-	Memory  int64  `yaml:"memory" default:"2GiB" min:"16MiB" unit:"bytes" help:"most memory of all ONNX models together for the tensors of their runs and for packed weights; packed weights beyond it are loaded, and then nothing bounds the runs"`
+	Memory  int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of all ONNX models together for the tensors of their runs and for packed weights; packed weights beyond it are loaded, and then nothing bounds the runs"`
 }
 
 // Programs configures programs: models that are computed by child processes, and may have HTTP

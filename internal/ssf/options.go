@@ -211,7 +211,7 @@ func isUnknown(fs *pflag.FlagSet, arg string) bool {
 	}
 	known := []string{"help"}
 	fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	return !slices.Contains(known, name) && !setting.Resembles(name, known)
+	return !slices.Contains(known, name) && setting.Suggest(name, known) == ""
 }
 
 // takesNext reports whether the value of an option is the argument after it.

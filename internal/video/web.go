@@ -82,8 +82,12 @@ func (w *web) get(ctx context.Context, header http.Header) (*http.Response, erro
 // feed opens the source and returns a feed if its pictures have no times; nil if ffmpeg is to open it, also if that will
 // fail, since ffmpeg says why.
 func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
+	ctx, end := context.WithCancel(ctx)
+	cancel := func() {
+		end()
+		w.client.CloseIdleConnections()
+	}
 	if o.Poll > 0 {
-		ctx, cancel := context.WithCancel(ctx)
 		p, err := w.newPoller(ctx, o)
 		if err != nil {
 			cancel()
@@ -92,16 +96,16 @@ func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
 		return startFeed(ctx, motionJPEG, closers{io.NopCloser(nil), cancel}, func(to io.Writer) error { return copyPictures(to, p) })
 	}
 	if slices.Contains(readByFFmpeg, strings.ToLower(path.Ext(w.source.Path))) {
+		cancel()
 		return nil, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(cmp.Or(o.StartTimeout, DefaultStartTimeout), cancel)
 	resp, err := w.get(ctx, nil)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		cancel()
 		if err == nil {
 			_ = resp.Body.Close()
 		}
+		cancel()
 		return nil, w.timeout(late, o)
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";") // cameras write malformed parameters
@@ -120,8 +124,8 @@ func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
 		err = w.timeout(late, o)
 	}
 	if err != nil || is == timed {
-		cancel()
 		_ = resp.Body.Close()
+		cancel()
 		return nil, err
 	}
 	body.Closer = closers{body.Closer, cancel}
@@ -144,7 +148,7 @@ type closers struct {
 
 // Close implements io.Closer.
 func (c closers) Close() error {
-	c.cancel()
+	defer c.cancel() // it also ends connections that become idle now
 	return c.Closer.Close()
 }
 

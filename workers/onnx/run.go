@@ -263,7 +263,7 @@ func runError(err error) error {
 		return err
 	}
 	text := shortMessage(err)
-	if strings.Contains(text, "Available memory of ") || strings.Contains(text, "Failed to allocate memory") {
+	if whole := err.Error(); strings.Contains(whole, "Available memory of ") || strings.Contains(whole, "Failed to allocate memory") {
 		return &stream.Error{Code: stream.TooLarge, Field: "onnx.memory", Msg: "is less than the model needs for this input: send a smaller input, or raise the setting (" + text + ")", Err: err}
 	}
 	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", text), Err: err}
