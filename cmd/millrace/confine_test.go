@@ -233,11 +233,18 @@ func TestConfinedPrograms(t *testing.T) {
 	s.tries("tries", refused)
 
 	for _, params := range []map[string]any{
-		{"confine.programs": "off"}, {"confine": map[string]any{"programs": "off"}}, {"confine.network": true}, {"network": true}, {"sandbox": "off"}, {"dir": "/"}, {"env": []string{"HOME=/"}}, {"venv": "/"}, {"read": []string{"/"}},
+		{"confine.programs": "off"}, {"confine": map[string]any{"programs": "off"}}, {"confine.network": true}, {"dir": "/"}, {"env": []string{"HOME=/"}}, {"venv": "/"}, {"read": []string{"/"}},
 	} {
 		if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": params}); code != 400 {
 			t.Errorf("%v: %d %s", params, code, said)
 		}
+	}
+	// Names that are no settings of Millrace are parameters of the program's setup, and change nothing else.
+	for i, params := range []map[string]any{{"network": true}, {"sandbox": "off"}} {
+		if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": params}); code != 200 {
+			t.Errorf("%v: %d %s", params, code, said)
+		}
+		s.tries(fmt.Sprint("tries-", i), refused)
 	}
 	if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": map[string]any{"swap": true, "instances": 2}}); code != 200 {
 		t.Fatalf("%d %s", code, said)

@@ -76,7 +76,7 @@ func TestSelfSigned(t *testing.T) {
 	check(1, "--ca: ", "--ca", filepath.Join(cache, "none.pem"))
 	check(1, "no certificate", "--ca", os.Args[0])
 	addr = strings.TrimPrefix(addr, "https://")
-	check(1, "give --addr https://HOST:PORT")
+	check(1, "this port speaks https: use https://")
 	check(2, "give --addr https://"+addr, "--ca", file)
 	if _, code := p.signal(os.Interrupt); code != 0 || !strings.Contains(p.stderr.String(), fingerprint) {
 		t.Errorf("status %d; the server says\n%s", code, &p.stderr)
