@@ -80,7 +80,7 @@ func TestChangesInPlace(t *testing.T) {
 	c := streams.Config{Name: "door", Source: camera("160x120"), Model: "eyes", Sinks: []sinks.Settings{&sinks.File{Path: filepath.Join(dir, "one")}}}
 	r.streams.Add(t, c)
 	next := r.following("door")
-	last := next()
+	next()
 	for _, step := range []struct {
 		body  string
 		until func(watched) bool
@@ -92,8 +92,7 @@ func TestChangesInPlace(t *testing.T) {
 		{`{"model":"eyes","policy":""}`, func(l watched) bool { return l.Model == "eyes" }},
 	} {
 		r.want(200, "PATCH", "/v2/streams/door", step.body)
-		for last = next(); !step.until(last); {
-			last = next()
+		for !step.until(next()) {
 		}
 	}
 	if s := r.show("door"); s.Restarts != 0 || s.Watchers != 1 {
