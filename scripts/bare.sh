@@ -92,7 +92,7 @@ git -C "$root/root/millrace" -c safe.directory='*' checkout --quiet --detach "$(
 # in_root COMMAND... runs a command in the clone, with the environment of a login of root.
 in_root() {
     env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-        GOPROXY="$(go env GOPROXY)" GOSUMDB="$(go env GOSUMDB)" GONOSUMDB="$(go env GONOSUMDB)" GOTOOLCHAIN=local \
+        GOPROXY="$(go env GOPROXY)" GOSUMDB="$(go env GOSUMDB)" GONOSUMDB="$(go env GONOSUMDB)" GOTOOLCHAIN=local ${RERUN:+RERUN="$RERUN"} \
         ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} ${no_proxy:+no_proxy="$no_proxy"} \
         chroot "$root" sh -c 'cd /root/millrace && exec "$@"' sh "$@"
 }

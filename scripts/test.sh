@@ -15,7 +15,7 @@ format() {
 step format format
 # -vet=all: all analyzers of go vet, on the packages that the tests compile. Most tests wait for
 # processes, time-outs and replies, so that more of them run in parallel than there are cores.
-step test tests ./... -short -vet=all -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@"
+step test tests ./... -short -vet=all -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
 # -vet=off: the step test has run it.
-step race tests "$(packages "$concurrent" | grep -vE "/($computing)\$")" -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@"
+step race tests "$(packages "$concurrent" | grep -vE "/($computing)\$")" -short -vet=off -p 4 -parallel 8 -race -timeout 10m -tags "invariants,$tags" "$@"
 finish
