@@ -416,8 +416,8 @@ test('REST', async () => {
   assert.ok((await names()).includes('batched'));
   const reply = await rest.infer('id', [{name: 'x', datatype: 'FP32', shape: [2], data: [1, 2]}]);
   assert.deepEqual([reply.model_name, reply.outputs[0].data], ['id', [1, 2]]);
-  const added = await rest.addStream({name: 'yard', source: 'http://192.0.2.1/yard.m3u8', model: 'find', fps: 5});
-  assert.deepEqual([added.name, added.paused], ['yard', false]);
+  const added = await rest.addStream({name: 'yard', source: 'http://1.1.1.1:9/yard.m3u8', model: 'find', fps: 5, paused: true});
+  assert.deepEqual([added.name, added.paused], ['yard', true]);
   assert.equal((await rest.changeStream('yard', {paused: true})).paused, true);
   assert.deepEqual((await rest.streams()).map(s => s.name), ['yard']);
   assert.equal((await rest.stream('yard')).origin, 'request');
