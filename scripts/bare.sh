@@ -16,23 +16,33 @@ for tool in debootstrap git go node npm unshare; do
 done
 
 if [ "${1:-}" != inside ]; then
-    # Mounts and processes are in namespaces of their own, and end with them.
-    exec unshare --mount --pid --fork --kill-child sh "$0" inside
+    root=$(mktemp -d /var/tmp/millrace-bare.XXXXXX)
+    # Mounts and processes are in namespaces of their own, and end with them. unshare ignores
+    # TERM and INT, and its death ends all of them.
+    unshare --mount --pid --fork --kill-child sh "$0" inside "$root" &
+    inside=$!
+    finish() {
+        status=$?
+        trap - EXIT INT TERM HUP
+        kill -KILL "$inside" 2>/dev/null && wait "$inside" 2>/dev/null || true
+        rm -f "$root.log"
+        if [ -n "${KEEP:-}" ]; then
+            echo "bare: the root folder is $root"
+        else # its last process may still be ending
+            rm -rf --one-file-system "$root" 2>/dev/null || { sleep 2 && rm -rf --one-file-system "$root"; }
+        fi
+        exit "$status"
+    }
+    trap finish EXIT
+    trap 'exit 130' INT TERM HUP
+    wait "$inside"
+    exit
 fi
 
+root=$2
 cache=${XDG_CACHE_HOME:-${HOME:?is not set: it is needed to find the cache folder}/.cache}/millrace/bare
 modules=$(go env GOMODCACHE)
 mkdir -p "$cache/debs" "$cache/apt" "$cache/npm" "$modules"
-root=$(mktemp -d /var/tmp/millrace-bare.XXXXXX)
-finish() {
-    status=$?
-    trap - EXIT INT TERM
-    grep -F " $root/" /proc/mounts | cut -d' ' -f2 | sort -r | xargs -r umount --lazy || true
-    if [ -n "${KEEP:-}" ]; then echo "bare: the root folder is $root"; else rm -rf --one-file-system "$root"; fi
-    exit "$status"
-}
-trap finish EXIT
-trap 'exit 1' INT TERM
 mount --make-rprivate /
 mount --bind "$root" "$root" # tests make mount namespaces, whose root has to be a mount
 
