@@ -1,11 +1,7 @@
 #!/bin/sh
 # test.sh [GO TEST FLAG...] runs the fast tests for `make test`. check.sh runs the long
-# ones (testing.Short), and more packages with the race detector.
+# ones (testing.Short), and the race detector.
 . "$(dirname "$0")/steps.sh"
-
-# Folders whose goroutines share memory, and packages below them that have none.
-concurrent='stream|batching|workers|ingest/ws|client'
-computing='motion|tracking|postprocess'
 
 format() {
     bad=$(find . \( -name '.?*' -o -name node_modules -o -path ./out \) -prune -o -name '*.go' -exec gofmt -l {} +)
@@ -16,6 +12,4 @@ step format format
 # -vet=all: all analyzers of go vet, on the packages that the tests compile. Most tests wait for
 # processes, time-outs and replies, so that more of them run in parallel than there are cores.
 step test tests ./... -short -vet=all -p 4 -parallel 8 -timeout 10m -tags "$tags" "$@"
-# -vet=off: the step test has run it.
-step race tests "$(packages "$concurrent" | grep -vE "/($computing)\$")" -short -vet=off -p 4 -parallel 8 -race -timeout 10m -tags "invariants,$tags" "$@"
 finish
