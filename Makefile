@@ -63,7 +63,8 @@ bench-overload: ## overload: goodput and age of answers, fairness, many streams,
 	@scripts/onnxruntime.sh
 	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
-soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260131000 repeats a run, SOAK=8h FUZZ=10m lengthen it
+soak: ## hours of soak, faults from outside, stress and fuzzing, with seeds from the date; SEED=20260131000 repeats a run, SOAK=8h FUZZ=10m lengthen it
+	@scripts/deps.sh demo
 	@scripts/onnxruntime.sh
 	@SEED='$(SEED)' SOAK='$(SOAK)' FUZZ='$(FUZZ)' scripts/soak.sh $(ARGS)
 

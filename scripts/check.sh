@@ -79,5 +79,7 @@ step pure-go pure_go
 step licenses go run ./cmd/millrace-release licenses
 step nometrics without_metrics
 step notracing without_tracing
+# A minute and a half of what make soak does for half an hour.
+step faults faults -for 85s
 step fuzz fuzz 1000x
 finish

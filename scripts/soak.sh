@@ -1,6 +1,6 @@
 #!/bin/sh
-# soak.sh [GO TEST FLAG...] runs the tests that take hours: the soak, the stress and
-# the simulations with many seeds, and every fuzz target for a minute. The seeds are
+# soak.sh [GO TEST FLAG...] runs the tests that take hours: the soak, a server under faults
+# from outside, the stress and the simulations with many seeds, and every fuzz target for a minute. The seeds are
 # made from the date; SEED=... repeats the run of another day, and SOAK=30m and
 # FUZZ=1m set the lengths.
 . "$(dirname "$0")/steps.sh"
@@ -10,6 +10,7 @@ export MILLRACE_TEST_SEED="$SEED"
 echo "soak: SEED=$SEED make soak repeats this run"
 
 step soak go test -race -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestSoak$' -v ./server "$@" -args -soak "${SOAK:-30m}"
+step faults faults -for "${SOAK:-30m}" -seed "$SEED" -reloads 1000
 step stress go test -race -count=1 -timeout 0 -tags "invariants,$tags" -run '^TestStress$' -v ./workers "$@" -args -stress.rounds 300
 step simulations go test -count=1 -timeout 0 -tags "invariants,$tags" -v ./batching "$@"
 step properties go test -count=1 -timeout 0 -tags "invariants,$tags" ./stream "$@" -args -rapid.checks 100000 -rapid.seed "$SEED"

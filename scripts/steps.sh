@@ -63,6 +63,15 @@ tests() {
     return $status
 }
 
+# faults FLAG... builds the server and runs it with clients, cameras and sinks under faults from outside.
+faults() {
+    work=$(mktemp -d) || return 1
+    go build -tags "$tags" -o "$work/millrace" ./cmd/millrace && go run -tags "$tags" ./cmd/millrace-soak -server "$work/millrace" "$@"
+    status=$?
+    rm -rf "$work"
+    return $status
+}
+
 # packages REGEXP prints the packages in the folders that match, and below them.
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }
 

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// holdings is what a server holds without clients.
+type holdings struct {
+	descriptors, goroutines int
+	children                map[string]int // processes, by the name of their program
+	temporary               []string       // files and folders
+	groups                  map[string]uint64
+}
+
+func (h holdings) String() string {
+	return fmt.Sprintf("%d file descriptors, %d goroutines, child processes %v, %d temporary files", h.descriptors, h.goroutines, h.children, len(h.temporary))
+}
+
+// exceeds reports whether h has more than before of something, or other child processes or temporary files.
+func (h holdings) exceeds(before holdings) bool {
+	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || !maps.Equal(h.children, before.children) || !slices.Equal(h.temporary, before.temporary)
+}
+
+// settleTime is how long the server may need to let go of what clients had.
+const settleTime = time.Minute
+
+// sampleTime is how long what the server holds is looked at: it varies, since sources are opened again.
+const sampleTime = 10 * time.Second
+
+// holdings returns the least that the server holds within sampleTime.
+func (r *run) holdings(ctx context.Context) (least holdings, err error) {
+	if err := r.running(ctx); err != nil {
+		return least, err
+	}
+	for limit := time.Now().Add(sampleTime); time.Now().Before(limit) && ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+		now, err := r.held(ctx)
+		if err != nil {
+			return least, err
+		}
+		if least.descriptors == 0 || now.descriptors+now.goroutines < least.descriptors+least.goroutines {
+			least = now
+		}
+	}
+	return least, ctx.Err()
+}
+
+// held returns what the server holds now.
+func (r *run) held(ctx context.Context) (h holdings, err error) {
+	m, err := r.scrape(ctx)
+	if err != nil {
+		return h, err
+	}
+	h = holdings{descriptors: descriptors(r.server.pid()), goroutines: int(m.sum("go_goroutines")), children: map[string]int{},
+		temporary: entries(r.site.path("tmp")), groups: m.by("group", "millrace_goroutines")}
+	for _, d := range descendants(r.server.pid()) {
+		program, _, _ := strings.Cut(d.command, " ")
+		h.children[filepath.Base(program)]++
+	}
+	return h, nil
+}
+
+func (r *run) scrape(ctx context.Context) (metrics, error) {
+	return scrape(ctx, r.web, "http://"+r.server.http+"/metrics")
+}
+
+// compare compares all counts, and what the server holds with what it held before.
+func (r *run) compare(ctx context.Context, before holdings, report *Report) {
+	var now holdings
+	for limit := time.Now().Add(settleTime); ; pause(ctx, 500*time.Millisecond) {
+		h, err := r.held(ctx)
+		if err != nil {
+			r.problem(err)
+			return
+		}
+		if now = h; !now.exceeds(before) || time.Now().After(limit) || ctx.Err() != nil {
+			break
+		}
+	}
+	fmt.Fprintf(r.progress, "%s  at the end: %s\n", r.clock(), now)
+	report.Before, report.After = before.String(), now.String()
+	if now.exceeds(before) {
+		r.problem(fmt.Errorf("the server holds %s; at the beginning it held %s; goroutines by group: %v, at the beginning %v; temporary files: %v", now, before, now.groups, before.groups, now.temporary))
+	}
+	m, err := r.scrape(ctx)
+	if err != nil {
+		r.problem(err)
+		return
+	}
+	r.compareModels(m, report)
+}
+
+// compareModels compares what clients and what the server have counted for each model.
+func (r *run) compareModels(m metrics, report *Report) {
+	clients := map[string]bool{}
+	for _, a := range r.accounts {
+		s := m.served(a.model)
+		if a.unloaded {
+			s.add(m.served(""))
+		}
+		l := a.line(s)
+		for _, wrong := range a.compare(l) {
+			r.problem(fmt.Errorf("%s", wrong))
+		}
+		report.Models = append(report.Models, l)
+		clients[a.model] = true
+	}
+	for model := range m.by("model", "millrace_frames_accepted_total") {
+		if !clients[model] && model != "" && model != findModel { // the streams that stay go on
+			for _, wrong := range m.served(model).balance(model) {
+				r.problem(fmt.Errorf("%s", wrong))
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/client"
+)
+
+// run is one soak: a server, its clients, the cameras and receivers that it uses, and the faults.
+type run struct {
+	options
+	site     *site
+	server   *program
+	api      *client.Client // never cut
+	web      *http.Client   // never cut
+	cameras  [2]*camera     // that of the configuration, and that of streams that come and go
+	gone     *camera        // is never on
+	receiver *receiver
+	cutHTTP  *proxy // of clients whose connections are broken
+	cutGRPC  *proxy
+	slow     *proxy // of clients that stop reading
+	accounts []*account
+	guests   *guests // streams that come and go
+	healing  sync.WaitGroup
+	began    time.Time
+	faults   atomic.Int64
+	caused   []int // by the index of the fault
+	form     form  // that the server has read last
+
+	mu       sync.Mutex
+	problems []string
+	memory   []sample
+}
+
+// problem records a failure of the run.
+func (r *run) problem(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.problems) < 100 {
+		r.problems = append(r.problems, err.Error())
+	}
+	fmt.Fprintf(r.progress, "%s  FAILED %v\n", r.clock(), err)
+}
+
+func (r *run) clock() string { return fmt.Sprintf("%6.1fs", time.Since(r.began).Seconds()) }
+
+// start starts the server and what it uses.
+func (r *run) start(dir string) (err error) {
+	r.began = time.Now()
+	if r.site, err = newSite(dir); err != nil {
+		return err
+	}
+	r.cameras = [2]*camera{newCamera(), newCamera()}
+	r.gone = newCamera()
+	r.gone.dead.Store(true)
+	r.receiver = newReceiver()
+	r.site.camera, r.site.hook = r.cameras[0].address(), r.receiver.URL
+	r.form = first
+	if err := os.WriteFile(r.site.path("millrace.yaml"), []byte(r.site.config(first)), 0o600); err != nil {
+		return err
+	}
+	if r.server, err = serve(r.binary, r.site); err != nil {
+		return err
+	}
+	r.web = &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	if r.api, err = client.New(r.server.http); err != nil {
+		return err
+	}
+	for to, target := range map[**proxy]string{&r.cutHTTP: r.server.http, &r.cutGRPC: r.server.grpc, &r.slow: r.server.http} {
+		if *to, err = newProxy(target); err != nil {
+			return err
+		}
+	}
+	r.guests = &guests{run: r}
+	return nil
+}
+
+// close ends what start has started, and the server, if it has not ended.
+func (r *run) close() {
+	for _, p := range []*proxy{r.cutHTTP, r.cutGRPC, r.slow} {
+		if p != nil {
+			p.close()
+		}
+	}
+	if r.server != nil {
+		_ = r.server.cmd.Process.Kill() // it has ended, unless the run failed
+	}
+	for _, c := range append(r.cameras[:], r.gone) {
+		if c != nil {
+			c.close()
+		}
+	}
+	if r.receiver != nil {
+		r.receiver.CloseClientConnections()
+		r.receiver.Close()
+	}
+}
+
+// warmup is how long clients run before what the server holds at the beginning is measured: what it allocates once is there
+// by then.
+const warmup = 5 * time.Second
+
+// do runs the soak and returns its report.
+func (r *run) do(ctx context.Context) (*Report, error) {
+	dir, err := os.MkdirTemp("", "millrace-soak")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	defer r.close()
+	if err := r.start(dir); err != nil {
+		return nil, err
+	}
+	visitors := r.visitors()
+	r.load(ctx, visitors, warmup, 0, nil)
+	before, err := r.holdings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(r.progress, "%s  at the beginning: %s\n", r.clock(), before)
+	r.load(ctx, visitors, r.duration, r.seed, r.disturb)
+	report := &Report{Seed: r.seed, Seconds: time.Since(r.began).Seconds(), Faults: int(r.faults.Load())}
+	r.heal(ctx)
+	r.problem(r.settle(ctx, report))
+	r.problem(r.restore(ctx))
+	r.compare(ctx, before, report)
+	r.problem(r.server.stop())
+	r.ended()
+	report.Problems = r.problems
+	for i, n := range r.caused {
+		report.ByFault = append(report.ByFault, FaultCount{faults[i].name, n})
+	}
+	r.measure(report)
+	return report, nil
+}
+
+// load lets the clients run for a time, with faults if disturb is not nil.
+func (r *run) load(ctx context.Context, visitors []*visitor, d time.Duration, seed uint64, disturb func(context.Context, *rand.Rand)) {
+	timed, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, v := range visitors {
+		wg.Go(func() { v.visit(timed, seed+uint64(i)+1, r.problem) })
+	}
+	if disturb != nil {
+		wg.Go(func() { r.watch(timed) })
+		disturb(timed, rand.New(rand.NewPCG(seed, 0)))
+	}
+	wg.Wait()
+}
+
+// heal ends all faults that last.
+func (r *run) heal(ctx context.Context) {
+	r.healing.Wait()
+	for _, c := range r.cameras {
+		c.heal()
+	}
+	r.receiver.heal()
+	r.guests.removeAll(ctx)
+}
+
+// ended checks what the server must not leave.
+func (r *run) ended() {
+	if left := descendants(r.server.pid()); len(left) > 0 {
+		r.problem(fmt.Errorf("the server left processes: %v", left))
+	}
+	if left := entries(r.site.path("tmp")); len(left) > 0 {
+		r.problem(fmt.Errorf("the server left temporary files: %v", left))
+	}
+	text, err := os.ReadFile(r.site.path("log"))
+	r.problem(err)
+	r.problem(panics(string(text) + r.server.stderr.String()))
+	if len(r.problems) > 0 && r.keep != "" {
+		r.problem(errors.Join(os.WriteFile(r.keep, text, 0o600)))
+	}
+}
+
+// discard reads the rest of an answer and closes it.
+func discard(body io.ReadCloser) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 1<<20))
+	_ = body.Close()
+}
