@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +120,62 @@ func TestNginx(t *testing.T) {
 	})
 }
 
+// TestNginxBelowAPath runs nginx with the block of deploy.md, changed as the page says for a server below a path: redirects of pages, logins
+// and logouts lead below the path, and the metrics are not for clients.
+func TestNginxBelowAPath(t *testing.T) {
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("secret"), Grant: auth.Grant{Roles: []string{"infer"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := [][2]string{
+		{"location / {", "location /ai/ {"},
+		{"proxy_pass http://127.0.0.1:8000;", "proxy_pass http://127.0.0.1:8000/;"},
+		{"location ^~ /metrics { deny all; }", "location ^~ /ai/metrics { deny all; }"},
+	}
+	for _, c := range changes {
+		if told := strings.TrimSuffix(c[1], " {"); !strings.Contains(string(page), "`"+told+"`") {
+			t.Fatalf("deploy.md does not say `%s`", told)
+		}
+	}
+	p := startNginx(t, fmt.Sprintf("auth: {users: %q}\n", users), changes...)
+	c := p.client("127.0.0.2")
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	const login = "Authorization: Basic ZXZhOnNlY3JldA=="
+	for _, want := range []struct {
+		path, header string
+		status       int
+		to           string
+	}{
+		{"/ai/", "", 302, "/ai/console/"},
+		{"/ai", "", 301, "/ai/"},
+		{"/ai/console", "", 302, "/ai/console/"},
+		{"/ai/console/", "", 200, ""},
+		{"/ai/docs", "", 302, "/ai/docs/"},
+		{"/ai/session_login", login, 307, "/ai/"},
+		{"/ai/session_logout", "", 307, "/ai/"},
+		{"/ai/metrics", "", 403, ""},
+		{"/console/", "", 404, ""},
+	} {
+		status, head := p.ask(t, c, "GET", want.path, want.header)
+		to := ""
+		if at := head.Get("Location"); at != "" {
+			u, err := (&url.URL{Scheme: "https", Host: proxied, Path: want.path}).Parse(at)
+			if err != nil || u.Scheme != "https" || u.Hostname() != proxied {
+				t.Errorf("%s leads to %q (%v)", want.path, at, err)
+				continue
+			}
+			to = u.Path
+		}
+		if status != want.status || to != want.to {
+			t.Errorf("%s: %d to %q, want %d to %q", want.path, status, to, want.status, want.to)
+		}
+	}
+}
+
 // forged returns headers with an address that the client does not have, another for each i.
 func forged(i int) []string {
 	a := fmt.Sprintf("203.0.113.%d", i%250)
@@ -169,8 +226,8 @@ func (p *proxy) ask(t *testing.T, c *http.Client, method, path, header string, m
 }
 
 // startNginx starts a server with the settings of deploy.md for a proxy and more of them, and nginx with its block, of which
-// the addresses and the names of files are replaced.
-func startNginx(t *testing.T, settings string) *proxy {
+// the addresses and the names of files are replaced, after the changes, each of a text by another.
+func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 	t.Helper()
 	page, err := os.ReadFile("deploy.md")
 	if err != nil {
@@ -224,10 +281,10 @@ func startNginx(t *testing.T, settings string) *proxy {
 	cert, key := filepath.Join(dir, "models.pem"), filepath.Join(dir, "models.key")
 	p.tls = certify(t, cert, key)
 	block := find(`(?s)\nnginx:\n\n(.*?)\nCaddy`)
-	for _, change := range [][2]string{
+	for _, change := range append(changes, [][2]string{
 		{"listen 443 ", "listen " + p.addr + " "}, {"/etc/ssl/models.pem", cert}, {"/etc/ssl/models.key", key},
 		{"http://127.0.0.1:8000", "http://" + s.Addr("http")}, {"grpc://127.0.0.1:8001", "grpc://" + s.Addr("grpc")},
-	} {
+	}...) {
 		if strings.Count(block, change[0]) != 1 {
 			t.Fatalf("the block of nginx in deploy.md has not once %q", change[0])
 		}

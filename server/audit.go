@@ -173,8 +173,9 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 			}
 			named = append(named, value)
 		}
-		if made := string(c.Response().Header.Peek(fiber.HeaderLocation)); len(named) == 0 && strings.HasPrefix(made, "/v2/streams/") {
-			named = append(named, strings.TrimPrefix(made, "/v2/streams/"))
+		made := string(c.Response().Header.Peek(fiber.HeaderLocation))
+		if name, is := strings.CutPrefix(made, httpd.Relative(c, "/v2/streams/")); is && len(named) == 0 {
+			named = append(named, name)
 		}
 		status := c.Response().StatusCode()
 		if err != nil {

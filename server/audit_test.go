@@ -32,7 +32,7 @@ import (
 // also when it is refused, and the line has neither secrets nor bytes that end lines or that terminals obey.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
-	k := startKeyed(t, func(c *Config) { c.Audit = file })
+	k := startKeyed(t, func(c *Config) { c.Audit, c.Sources.AllowPrivate = file, true })
 	lines := func() (out []map[string]any) {
 		t.Helper()
 		text, err := os.ReadFile(file)
@@ -99,6 +99,19 @@ func TestAudit(t *testing.T) {
 	b.ask(t, "POST", "/v2/repository/models/"+url.PathEscape(name)+"/load", k.keys["all"])
 	if got := want("POST /v2/repository/models/:model/load", "all", "failed", "not_found"); got["target"] != name {
 		t.Errorf("%q", got["target"])
+	}
+	made, err := http.NewRequest("POST", k.URL("http")+"/v2/streams", strings.NewReader(`{"name":"cam.1","source":"http://127.0.0.1:1/x","model":"echo","paused":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Header.Set(keyName, k.keys["all"])
+	r, err := b.Do(made)
+	if err != nil || r.StatusCode != 201 || r.Header.Get("Location") != "../v2/streams/cam.1" {
+		t.Fatalf("a stream: %v %v", r, err)
+	}
+	_ = r.Body.Close()
+	if got := want("POST /v2/streams", "all", "done", ""); got["target"] != "cam.1" {
+		t.Errorf("%v", got)
 	}
 	b.ask(t, "POST", "/login", "wrong")
 	want("POST /login", "", "refused", "unauthenticated")

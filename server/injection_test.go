@@ -169,7 +169,7 @@ func TestNothingIsForged(t *testing.T) {
 				if h.Get("X-Forged") != "" {
 					t.Errorf("a forged header: %v", h)
 				}
-				if at := h.Get("Location"); strings.HasPrefix(at, "//") || strings.Contains(at, "evil") {
+				if at := h.Get("Location"); at != "" && !strings.HasPrefix(at, "./") && !strings.HasPrefix(at, "../") || strings.Contains(at, "evil") {
 					t.Errorf("a redirect to %q", at)
 				}
 			}

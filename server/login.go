@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -145,7 +146,7 @@ func (s *Server) begin(c *fiber.Ctx, p *ingest.Principal) error {
 	if c.Method() == fiber.MethodPost {
 		return c.JSON(whoOf(p))
 	}
-	return c.Redirect("/", fiber.StatusTemporaryRedirect)
+	return httpd.Redirect(c, "/", fiber.StatusTemporaryRedirect)
 }
 
 // fromElsewhere returns an error if a browser says that the page of another site has sent the request, such as a link or a picture of it
@@ -173,7 +174,7 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	if c.Method() == fiber.MethodPost {
 		return c.SendStatus(fiber.StatusNoContent)
 	}
-	return c.Redirect("/", fiber.StatusTemporaryRedirect)
+	return httpd.Redirect(c, "/", fiber.StatusTemporaryRedirect)
 }
 
 // setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is encrypted.

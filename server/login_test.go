@@ -141,7 +141,7 @@ func TestSessions(t *testing.T) {
 	}
 	r, text = b.ask(t, "GET", "/session_login", "boss:secret of boss")
 	want("login of another", r, text, 307)
-	if r.Header.Get("Location") != "/" {
+	if r.Header.Get("Location") != "./" {
 		t.Errorf("%v", r.Header)
 	}
 	r, text = b.ask(t, "POST", "/v2/repository/models/echo/unload", "")

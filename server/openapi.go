@@ -80,6 +80,7 @@ func (s *Server) openAPI(manage bool) map[string]any {
 	info := openapi.Info{
 		Title: "Millrace", Version: s.version,
 		Description: "A streaming inference server. Requests and replies of inference are those of the Open Inference Protocol; each loaded model stands with its own tensors.",
+		Server:      "./", // as openapiRoute is at the root
 	}
 	return openapi.Document(info, routes, loadedModels(backend{s}.Models()))
 }

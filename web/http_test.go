@@ -101,7 +101,7 @@ func TestAssets(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/console"} {
-		if r, _ := get(path); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "/console/" {
+		if r, _ := get(path); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "./console/" {
 			t.Errorf("%s: %s to %q", path, r.Status, r.Header.Get("Location"))
 		}
 	}
@@ -197,7 +197,7 @@ func TestSize(t *testing.T) {
 // others.
 func TestDocs(t *testing.T) {
 	get := serve(t, web.Options{})
-	if r, _ := get("/docs"); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "/docs/" {
+	if r, _ := get("/docs"); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "./docs/" {
 		t.Errorf("%d to %q", r.StatusCode, r.Header.Get("Location"))
 	}
 	r, page := get("/docs/")

@@ -98,7 +98,7 @@ func Mount(h *httpd.Server, o Options) {
 	}
 	assets["console.json"] = offers(true)
 	unmanaged := offers(false)
-	h.App.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/console/", fiber.StatusFound) })
+	h.App.Get("/", func(c *fiber.Ctx) error { return httpd.Redirect(c, "/console/", fiber.StatusFound) })
 	serve(h.App, "/console", contentPolicy, func(c *fiber.Ctx, name string) (asset, bool) {
 		if name == "console.json" && o.Managed != nil && !o.Managed(c) {
 			return unmanaged, true
@@ -117,7 +117,7 @@ func serve(app *fiber.App, at, policy string, file func(c *fiber.Ctx, name strin
 	handle := func(c *fiber.Ctx) error {
 		name := c.Params("*")
 		if name == "" && !strings.HasSuffix(c.Path(), "/") {
-			return c.Redirect(at+"/", fiber.StatusFound)
+			return httpd.Redirect(c, at+"/", fiber.StatusFound)
 		}
 		a, ok := file(c, cmp.Or(name, "index.html"))
 		if !ok {

@@ -145,7 +145,7 @@ func TestOctoaiHello(t *testing.T) {
 		{"GET", "/docs", "", "", 302, ""},
 		{"GET", "/docs/", "", "", 200, "<!doctype html>"},
 		{"GET", "/openapi.json", "", "", 200, `"/count-words"`},
-		{"GET", "/apps/service/openapi.json", "", "", 200, `"servers":[{"url":"/apps/service"}]`},
+		{"GET", "/apps/service/openapi.json", "", "", 200, `"servers":[{"url":"../../apps/service"}]`},
 		{"GET", "/apps/service/docs", "", "", 302, ""},
 		{"GET", "/apps/service/", "", "", 200, `{"docs":"/apps/service/docs","openapi":"/apps/service/openapi.json"}`},
 		{"GET", "/apps/service/healthcheck", "", "", 200, `"RUNNING"`},

@@ -278,7 +278,7 @@ func TestSSFKey(t *testing.T) {
 	}
 	in := ask("GET", "/login?api_key=secret")
 	cookies := in.Cookies()
-	if in.StatusCode != 307 || in.Header.Get("Location") != "/" || len(cookies) != 1 || cookies[0].Name != "session_key" || cookies[0].Value == "secret" || !cookies[0].HttpOnly {
+	if in.StatusCode != 307 || in.Header.Get("Location") != "./" || len(cookies) != 1 || cookies[0].Name != "session_key" || cookies[0].Value == "secret" || !cookies[0].HttpOnly {
 		t.Fatalf("login: %v", in)
 	}
 	for _, h := range []string{"api_key: secret", "Cookie: session_key=" + cookies[0].Value, "Cookie: api_key=secret"} {

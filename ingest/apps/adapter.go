@@ -151,7 +151,7 @@ func (a *Adapter) atOwn(c *fiber.Ctx) error {
 	case a.opts.Root != "":
 		return a.serve(c, a.opts.Root, path, true)
 	case path == "/" && (c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead):
-		return c.Redirect("/apps", fiber.StatusFound)
+		return httpd.Redirect(c, "/apps", fiber.StatusFound)
 	}
 	return fiber.ErrNotFound
 }

@@ -150,7 +150,7 @@ func TestList(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &doc); err != nil {
 		t.Fatal(a, err)
 	}
-	if doc.Paths["/apps/b/echo"]["post"] == nil || doc.Paths["/apps/b/call"]["get"] == nil {
+	if doc.Paths["/echo"]["post"] == nil || doc.Paths["/call"]["get"] == nil {
 		t.Error(a)
 	}
 	if a = r.ask("GET", "/apps/b", ""); !strings.Contains(a.body, `"name":"b"`) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 )
 
@@ -62,21 +63,30 @@ func (x *Exchange) builtin() (bool, error) {
 		if x.own() {
 			return false, nil // the page is at the origin of the console
 		}
-		return true, x.Ctx.Redirect("/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)
+		return true, httpd.Redirect(x.Ctx, "/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)
 	case "/openapi.json":
-		doc, err := Document(x.Program, "/apps/"+x.Program.Name)
-		if err != nil {
-			return true, err
-		}
-		x.Ctx.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-		return true, x.Ctx.Send(doc)
+		return true, x.document()
 	}
 	return false, nil
 }
 
-// Document returns the OpenAPI document of a program that is served at a path: the
-// program's own, or one of its routes.
-func Document(p *Program, at string) ([]byte, error) {
+// document answers with the OpenAPI document of the program.
+func (x *Exchange) document() error {
+	at := "/"
+	if !x.Alone {
+		at = "/apps/" + url.PathEscape(x.Program.Name)
+	}
+	doc, err := Document(x.Program, httpd.Relative(x.Ctx, at))
+	if err != nil {
+		return err
+	}
+	x.Ctx.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return x.Ctx.Send(doc)
+}
+
+// Document returns the OpenAPI document of a program: the program's own, or one of its
+// routes. server is the address below which the routes are, relative to the document.
+func Document(p *Program, server string) ([]byte, error) {
 	if len(p.App.OpenAPI) > 0 {
 		var doc map[string]json.RawMessage
 		if err := json.Unmarshal(p.App.OpenAPI, &doc); err != nil {
@@ -85,7 +95,7 @@ func Document(p *Program, at string) ([]byte, error) {
 		if doc == nil {
 			return nil, errors.New("the document of the program is null")
 		}
-		servers, err := json.Marshal([]map[string]string{{"url": at}})
+		servers, err := json.Marshal([]map[string]string{{"url": server}})
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +105,7 @@ func Document(p *Program, at string) ([]byte, error) {
 	var routes []openapi.Route
 	for i := range p.App.Routes {
 		r := &p.App.Routes[i]
-		one := openapi.Route{Method: r.Method, Path: at + r.Path, Tag: p.Name, Summary: "Call " + r.Endpoint, Answer: openapi.Raw{MediaType: "application/json"}}
+		one := openapi.Route{Method: r.Method, Path: r.Path, Tag: p.Name, Summary: "Call " + r.Endpoint, Answer: openapi.Raw{MediaType: "application/json"}}
 		if r.Events {
 			one.Answer = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent events"}
 		} else if r.ContentType != "" {
@@ -103,5 +113,5 @@ func Document(p *Program, at string) ([]byte, error) {
 		}
 		routes = append(routes, one)
 	}
-	return json.Marshal(openapi.Document(openapi.Info{Title: p.Name, Version: p.Model.Version}, routes, nil))
+	return json.Marshal(openapi.Document(openapi.Info{Title: p.Name, Version: p.Model.Version, Server: server}, routes, nil))
 }

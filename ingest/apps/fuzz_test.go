@@ -46,7 +46,7 @@ func FuzzDocument(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p := &Program{Name: "p", App: &stream.App{OpenAPI: text, Routes: []stream.Route{{Method: "POST", Path: "/x"}}}, Model: &stream.Model{}}
-		doc, err := Document(p, "/apps/p")
+		doc, err := Document(p, "../../apps/p")
 		if err != nil {
 			if len(text) == 0 {
 				t.Error(err)
@@ -57,12 +57,11 @@ func FuzzDocument(f *testing.F) {
 		if err := json.Unmarshal(doc, &of); err != nil {
 			t.Fatalf("%.200s: %v", doc, err)
 		}
-		member, want := of["servers"], `[{"url":"/apps/p"}]`
-		if len(text) == 0 {
-			member, want = of["paths"], `"/apps/p/x"`
+		if want := `[{"url":"../../apps/p"}]`; string(of["servers"]) != want {
+			t.Errorf("%.200s: %s, want %s", doc, of["servers"], want)
 		}
-		if !strings.Contains(string(member), want) {
-			t.Errorf("%.200s: %s, want %s in it", doc, member, want)
+		if paths := string(of["paths"]); len(text) == 0 && !strings.HasPrefix(paths, `{"/x":`) {
+			t.Errorf("the paths are %s", paths)
 		}
 	})
 }

@@ -168,7 +168,7 @@ func TestProgramsOrigin(t *testing.T) {
 			t.Errorf("%s at the address of programs: %v, want 404", path, a)
 		}
 	}
-	if a := r.ask("GET", "/", ""); a.StatusCode != 302 || a.Header.Get("Location") != "/apps" {
+	if a := r.ask("GET", "/", ""); a.StatusCode != 302 || a.Header.Get("Location") != "./apps" {
 		t.Errorf("/ at the address of programs: %v %q", a, a.Header.Get("Location"))
 	}
 	r.noLeases()

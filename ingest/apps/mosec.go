@@ -99,8 +99,7 @@ func mosecServe(x *Exchange) (bool, error) {
 		c.Set(fiber.HeaderContentType, "text/plain; version=0.0.4; charset=utf-8")
 		return true, c.Send(mosecOf(x).text(namespace))
 	case "/openapi/metadata.json":
-		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-		return true, c.Send(x.Program.App.OpenAPI)
+		return true, x.document()
 	case "/openapi/swagger", "/openapi/swagger/":
 		c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 		return true, c.Send(mosecPage(x.Program))

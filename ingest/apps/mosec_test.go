@@ -61,7 +61,7 @@ func TestMosecAnswers(t *testing.T) {
 		want               string
 	}{
 		{"GET", "/", "", 200, "MOSEC service"},
-		{"GET", "/openapi/metadata.json", "", 200, `{"openapi":"3.1.0","paths":{}}`},
+		{"GET", "/openapi/metadata.json", "", 200, `{"openapi":"3.1.0","paths":{},"servers":[{"url":"../"}]}`},
 		{"POST", "/echo", "text", 200, "text"},
 		{"POST", "/apps/app/echo", "text", 200, "text"},
 		{"POST", "/echo", "", 200, "no data provided"},

@@ -91,12 +91,7 @@ func octoaiServe(x *Exchange) (bool, error) {
 	case "/healthcheck":
 		return true, octoaiHealth(x, octoaiExtraOf(x.Program.App).async)
 	case "/openapi.json":
-		doc, err := Document(x.Program, at)
-		if err != nil {
-			return true, err
-		}
-		x.Ctx.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-		return true, x.Ctx.Send(doc)
+		return true, x.document()
 	}
 	return false, nil
 }

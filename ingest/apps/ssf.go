@@ -32,11 +32,7 @@ func serveSSF(x *Exchange) (bool, error) {
 	case "/":
 		return true, x.Ctx.SendString(`{"message":"OK"}`)
 	case "/openapi.json":
-		doc, err := Document(x.Program, "/")
-		if err != nil {
-			return true, err
-		}
-		return true, x.Ctx.Send(doc)
+		return true, x.document()
 	}
 	return false, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
+	"millrace/internal/httpd"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -59,7 +60,7 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	c.Location("/v2/streams/" + cfg.Name)
+	c.Location(httpd.Relative(c, "/v2/streams/"+cfg.Name))
 	return c.Status(http.StatusCreated).JSON(f.report())
 }
 

@@ -45,8 +45,8 @@ type Raw struct{ MediaType, Doc string }
 // Many are several forms of a body or an answer: values of types, or Raw.
 type Many []any
 
-// Info names the server.
-type Info struct{ Title, Version, Description string }
+// Info names the server. Server is the address below which the paths are, relative to the document.
+type Info struct{ Title, Version, Description, Server string }
 
 // object is a JSON object. Maps are encoded with sorted keys, so a document of the same
 // routes and models is the same text.
@@ -73,7 +73,7 @@ func Document(info Info, routes []Route, models []Model) map[string]any {
 	return object{
 		"openapi": "3.1.0",
 		"info":    object{"title": info.Title, "version": info.Version, "description": info.Description},
-		"servers": []any{object{"url": "/"}},
+		"servers": []any{object{"url": info.Server}},
 		"tags":    tags, "paths": d.paths, "components": object{"schemas": d.schemas},
 	}
 }
