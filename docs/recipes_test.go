@@ -2,8 +2,13 @@ package docs
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -17,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/onnxfile"
 	"millrace/internal/testbuild"
 	"millrace/internal/testneeds"
 )
@@ -25,6 +31,7 @@ import (
 // with what the page says. Then it runs the recipe's own check.
 func TestRecipes(t *testing.T) {
 	checks := map[string]func(*testing.T, *recipe){
+		"Blur faces":                      checkBlur,
 		"A language model behind a class": checkTokens,
 	}
 	page, err := os.ReadFile("recipes.md")
@@ -51,6 +58,9 @@ func TestRecipes(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			r := newRecipe(t, text, path)
+			if title == "Blur faces" {
+				writeFaces(t, r)
+			}
 			r.play(t)
 			check(t, r)
 		})
@@ -256,4 +266,103 @@ func checkTokens(t *testing.T, r *recipe) {
 	if took := time.Since(left); took > 10*time.Second {
 		t.Errorf("the generator was closed after %s", took)
 	}
+}
+
+// face is what the detector of writeFaces finds in each picture.
+var face = image.Rect(80, 60, 160, 120)
+
+// writeFaces writes what the reader has: a detector of the form of UltraFace, which finds the same box in each picture, and a
+// picture of 320 x 240 in two colours.
+func writeFaces(t *testing.T, r *recipe) {
+	t.Helper()
+	model := onnxfile.Constant(map[string][]int{"scores": {1, 2}, "boxes": {1, 4}},
+		map[string][]float32{"scores": {0, 0.9}, "boxes": {0.25, 0.25, 0.5, 0.5}})
+	model.Inputs[0] = onnxfile.Value{Name: "input", Type: onnxfile.Float32, Dims: []any{"N", int64(3), int64(240), int64(320)}}
+	model.Nodes[0].Inputs[0] = "input"
+	r.write(t, "version-RFB-320.onnx", string(model.Bytes()))
+	var file bytes.Buffer
+	if err := png.Encode(&file, people()); err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, "people.jpg", file.String())
+}
+
+func people() *image.RGBA {
+	img := image.NewRGBA(image.Rect(0, 0, 320, 240))
+	for i := range img.Pix {
+		img.Pix[i] = 255
+		if i/4%2 == 0 && i%4 == 0 {
+			img.Pix[i] = 55
+		}
+	}
+	return img
+}
+
+// checkBlur compares the picture that hide.py has written, pixel by pixel: the box has its mean colour, and the rest is as sent.
+// With the digits of the page, hide.py finds boxes in a frame of the video, and only the boxes differ.
+func checkBlur(t *testing.T, r *recipe) {
+	class, err := os.ReadFile("../examples/blur/blur.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := r.read(t, "blur.py"); shown != string(class) {
+		t.Errorf("the page shows another class than examples/blur/blur.py:\n%s", shown)
+	}
+	hidden, want := r.picture(t, "hidden.png"), people()
+	draw.Draw(want, face, image.NewUniform(color.RGBA{155, 255, 255, 255}), image.Point{}, draw.Src)
+	if at := differ(hidden, want); !at.Empty() {
+		t.Errorf("hidden.png differs in %v from the picture with its face filled", at)
+	}
+	entries := regexp.MustCompile(`(?ms)^  - name: faces\n.*?(?:^  - |^`+"```"+`)`).FindAllString(r.text, -1)
+	if len(entries) != 2 {
+		t.Fatalf("the page has %d models faces, want 2", len(entries))
+	}
+	change := strings.NewReplacer(strings.TrimSuffix(entries[0], "  - "), strings.TrimSuffix(entries[1], "```"), "{input: frame}", "{image: frame}")
+	r.write(t, "millrace.yaml", change.Replace(r.read(t, "millrace.yaml")))
+	const serve = "millrace serve --config millrace.yaml"
+	r.programs[serve].stop()
+	r.start(t, serve)
+	ffmpeg := testneeds.Program(t, "ffmpeg")
+	r.run(t, ffmpeg+" -v error -ss 2 -i ../examples/spotter/clip.mp4 -frames:v 1 frame.png")
+	if said := r.run(t, "python3 hide.py frame.png"); !regexp.MustCompile(`^frame.png has [3-9] boxes\n$`).MatchString(said) {
+		t.Error(said)
+	}
+	if at := differ(r.picture(t, "hidden.png"), r.picture(t, "frame.png")); at.Empty() {
+		t.Error("no box of the frame is filled")
+	}
+}
+
+// read returns the text of a file of the recipe.
+func (r *recipe) read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// picture returns a picture that the recipe has written.
+func (r *recipe) picture(t *testing.T, name string) image.Image {
+	t.Helper()
+	img, _, err := image.Decode(strings.NewReader(r.read(t, name)))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return img
+}
+
+// differ returns the smallest rectangle with all pixels that differ in two pictures, or both when their sizes differ.
+func differ(a, b image.Image) (at image.Rectangle) {
+	if a.Bounds() != b.Bounds() {
+		return a.Bounds().Union(b.Bounds())
+	}
+	for y := a.Bounds().Min.Y; y < a.Bounds().Max.Y; y++ {
+		for x := a.Bounds().Min.X; x < a.Bounds().Max.X; x++ {
+			if color.RGBAModel.Convert(a.At(x, y)) != color.RGBAModel.Convert(b.At(x, y)) {
+				at = at.Union(image.Rect(x, y, x+1, y+1))
+			}
+		}
+	}
+	return at
 }

@@ -20,52 +20,9 @@ import (
 	"millrace/server"
 )
 
-// constant is a model that answers the same for every picture: outputs by name,
-// each with its shape without the batch axis. Width and height are free. metadata are keys
-// and values by turns.
+// constant returns the file of onnxfile.Constant.
 func constant(outputs map[string][]int, values map[string][]float32, metadata ...string) []byte {
-	ints := func(name string, v ...int64) onnxfile.Tensor {
-		var raw []byte
-		for _, n := range v {
-			raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
-		}
-		return onnxfile.Tensor{Name: name, Type: onnxfile.Int64, Dims: []int64{int64(len(v))}, Raw: raw}
-	}
-	floats := func(name string, dims []int64, v []float32) onnxfile.Tensor {
-		n := int64(1)
-		for _, d := range dims {
-			n *= d
-		}
-		raw := make([]byte, 4*n)
-		for i, f := range v {
-			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(f))
-		}
-		return onnxfile.Tensor{Name: name, Type: onnxfile.Float32, Dims: dims, Raw: raw}
-	}
-	m := onnxfile.Model{
-		Opset:  17,
-		Inputs: []onnxfile.Value{{Name: "images", Type: onnxfile.Float32, Dims: []any{"N", int64(3), "H", "W"}}},
-		Nodes: []onnxfile.Node{
-			{Op: "GlobalAveragePool", Inputs: []string{"images"}, Outputs: []string{"mean"}},
-			{Op: "ReduceMean", Inputs: []string{"mean"}, Outputs: []string{"one"}, Attrs: []onnxfile.Attr{{Name: "axes", Value: []int64{1, 2, 3}}, {Name: "keepdims", Value: int64(1)}}},
-			{Op: "Mul", Inputs: []string{"one", "nothing"}, Outputs: []string{"zero"}},
-		},
-		Initializers: []onnxfile.Tensor{floats("nothing", []int64{1}, nil)},
-	}
-	for i := 0; i < len(metadata); i += 2 {
-		m.Metadata = append(m.Metadata, [2]string{metadata[i], metadata[i+1]})
-	}
-	for name, shape := range outputs {
-		dims, flat, out := []int64{1}, []int64{-1}, []any{"N"}
-		for _, d := range shape {
-			dims, flat, out = append(dims, int64(d)), append(flat, 1), append(out, int64(d))
-		}
-		m.Initializers = append(m.Initializers, floats(name+".values", dims, values[name]), ints(name+".shape", flat...))
-		m.Nodes = append(m.Nodes,
-			onnxfile.Node{Op: "Reshape", Inputs: []string{"zero", name + ".shape"}, Outputs: []string{name + ".zero"}},
-			onnxfile.Node{Op: "Add", Inputs: []string{name + ".zero", name + ".values"}, Outputs: []string{name}})
-		m.Outputs = append(m.Outputs, onnxfile.Value{Name: name, Type: onnxfile.Float32, Dims: out})
-	}
+	m := onnxfile.Constant(outputs, values, metadata...)
 	return m.Bytes()
 }
 
