@@ -194,7 +194,7 @@ var failures = []struct {
 	{"stream text.jpg --model nosuch --addr HTTP", 1, `--model: "nosuch" is not loaded`},
 	{"stream text.jpg --model fnd --addr HTTP", 1, `model: "fnd" is not loaded (did you mean find?)`},
 	{"stream text.jpg --model find --addr NOBODY", 1, "start a server with millrace serve"},
-	{"stream none.mp4 --model find --addr HTTP", 1, "none.mp4: there is nothing at this address"},
+	{"stream none.mp4 --model find --addr HTTP", 1, "none.mp4: there is nothing at this address (no such file)\nffmpeg's last output: "},
 	{"stream folder --model find --addr HTTP", 1, "folder: there is no video in it (it is a folder)"},
 	{"stream /dev/video99 --model find --loop --addr HTTP", 1, "--loop: is for files, and /dev/video99 is a live source"},
 	{"stream /dev/video99 --model find --realtime=false --addr HTTP", 1, "--realtime: is for files"},

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/config"
+	"millrace/internal/video"
 )
 
 // version is set by the build.
@@ -43,6 +44,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "millrace: %s\n", errorText(err))
+	if said := video.OutputOf(err); said != "" {
+		fmt.Fprintf(stderr, "ffmpeg's last output: %s\n", said)
+	}
 	if errors.As(err, &other) {
 		return other.status
 	}

@@ -323,7 +323,7 @@ func (d *Decoder) failed(err error) {
 	case video.Unsupported, video.TooLarge, video.TooSlow:
 		level = slog.LevelDebug // bad input of a client is not a fault of the server
 	}
-	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)
+	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err, "detail", video.OutputOf(err))
 	d.mu.Lock()
 	d.retryAt = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()

@@ -286,5 +286,10 @@ func errorReport(err error) *reportError {
 	if err == nil {
 		return nil
 	}
-	return &reportError{stream.CodeOf(err), video.KindOf(err), err.Error()}
+	text := err.Error()
+	var of *video.Error
+	if errors.As(err, &of) { // the state has the source
+		text = of.Problem()
+	}
+	return &reportError{stream.CodeOf(err), video.KindOf(err), text}
 }

@@ -330,7 +330,11 @@ func (f *runner) failed(model string, err error) {
 	defer f.logMu.Unlock()
 	if text := err.Error(); f.logged[model] != text && f.a.begun.Load() && !st.Draining {
 		f.logged[model] = text
-		f.a.opts.Log.Warn("a stream has a problem", append(f.logAttrs(model), "error", text)...)
+		attrs := append(f.logAttrs(model), "error", text)
+		if said := video.OutputOf(err); said != "" {
+			attrs = append(attrs, "detail", said)
+		}
+		f.a.opts.Log.Warn("a stream has a problem", attrs...)
 	}
 }
 

@@ -348,7 +348,8 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// A camera that fails is logged once, and once more when it works again.
+// A camera that fails is logged once, with what ffmpeg has reported, and once more when it works again. Its state has one
+// sentence without that.
 func TestTroubleIsLogged(t *testing.T) {
 	var text logged
 	r := start(t, streams.Options{AllowPrivate: true, Log: slog.New(slog.NewTextHandler(&text, nil))})
@@ -358,7 +359,10 @@ func TestTroubleIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+strings.Replace(url, "//", "//me:geheim@", 1)+`","model":"eyes"}`)
-	r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
+	s := r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
+	if want := "there is nothing at this address (the server answers 404 Not Found)"; s.Error.Message != want {
+		t.Errorf("%q; want %q", s.Error.Message, want)
+	}
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
@@ -370,6 +374,9 @@ func TestTroubleIsLogged(t *testing.T) {
 	r.load(eyes)
 	r.until("door", "over", func(s shown) bool { return s.State == "ended" })
 	got := text.String()
+	if !strings.Contains(got, " detail=\"") || !strings.Contains(got, "Server returned 404 Not Found") {
+		t.Errorf("without ffmpeg's output: %s", got)
+	}
 	if strings.Contains(got, "geheim") || strings.Count(got, "a stream runs again") != 1 || !strings.Contains(got, "stream=door") ||
 		strings.Count(got, "WARN") != 3 || strings.Count(got, "a stream has a problem") != 3 { // the source, the unloading, no model
 		t.Errorf("%s", got)

@@ -91,7 +91,7 @@ func newProtocols(o Options) protocols {
 		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
-		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime},
+		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime, Log: o.Log},
 		contexts: contexts,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
 			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,

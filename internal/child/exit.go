@@ -23,21 +23,23 @@ type ExitError struct {
 }
 
 func (e *ExitError) Error() string {
-	var how string
+	if e.LastLines == "" {
+		return e.Name + ": " + e.How()
+	}
+	return e.Name + ": " + e.How() + ": " + e.LastLines
+}
+
+// How says how the child ended, without what it has written.
+func (e *ExitError) How() string {
 	switch {
 	case e.Err != nil:
-		how = "waiting failed: " + e.Err.Error()
+		return "waiting failed: " + e.Err.Error()
 	case e.Signal != 0 && e.Stopped:
-		how = "stopped (" + e.Signal.String() + ")"
+		return "stopped (" + e.Signal.String() + ")"
 	case e.Signal != 0:
-		how = fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
-	default:
-		how = fmt.Sprintf("exit status %d", e.Code)
+		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}
-	if e.LastLines == "" {
-		return e.Name + ": " + how
-	}
-	return e.Name + ": " + how + ": " + e.LastLines
+	return fmt.Sprintf("exit status %d", e.Code)
 }
 
 func (e *ExitError) Unwrap() error { return e.Err }

@@ -250,12 +250,12 @@ func (d *Decoder) fail(err error) error {
 	}
 	stderr, red := d.ffmpeg.Stderr(), newRedactor("")
 	d.hardwareFailed = d.device.failed(d.hardware, stderr, red, exit)
-	kind, detail := explain(stderr, "", red)
+	kind, detail := explain(stderr, "")
 	switch {
 	case killedFromOutside(exit):
 		kind = Killed
 	case kind != TooLarge:
 		kind = Unsupported
 	}
-	return &Error{Kind: kind, URL: d.codec, Detail: detail, Err: exit}
+	return &Error{Kind: kind, URL: d.codec, Detail: detail, Output: lastLines(stderr, red), Err: exit}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -57,21 +58,35 @@ type Error struct {
 	Kind Kind
 	// URL is the source, redacted.
 	URL string
-	// Detail says more than the kind, often in ffmpeg's last lines of output, redacted; may be empty.
+	// Detail says more than the kind, in words of this package, redacted; may be empty.
 	Detail string
+	// Output is the last lines that ffmpeg, or the program of an exec source, has reported, redacted; may be empty. It is
+	// for logs: the text of the error does not have it.
+	Output string
 	// Err is the cause, or nil.
 	Err error
 }
 
-func (e *Error) Error() string {
-	s := "video: " + e.URL + ": " + kindText[e.Kind]
-	if e.Detail != "" {
-		s += " (" + e.Detail + ")"
+func (e *Error) Error() string { return "video: " + e.URL + ": " + e.Problem() }
+
+// Problem says in one sentence what is wrong, without the address.
+func (e *Error) Problem() string {
+	if e.Detail == "" {
+		return kindText[e.Kind]
 	}
-	return s
+	return kindText[e.Kind] + " (" + e.Detail + ")"
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// OutputOf returns Error.Output of a source's error, or "" for any other error.
+func OutputOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Output
+	}
+	return ""
+}
 
 // codes has the code of each kind.
 var codes = map[Kind]coded.Code{
@@ -110,66 +125,122 @@ func (k Kind) Retry() bool {
 	return false
 }
 
-// messageKinds maps messages of ffmpeg and its libraries to kinds. The first that occurs decides, so specific ones stand
-// first. The texts are those of av_strerror and of the protocols, which have been stable for many years.
-var messageKinds = []struct {
+// failure is what a message of ffmpeg means.
+type failure struct {
 	kind Kind
-	text string
-}{
-	{TooLarge, "exceeds specified max pixel count"},
-	{TooLarge, noMemory},
-	{Auth, "401 Unauthorized"},
-	{Auth, "403 Forbidden"},
-	{Auth, "authorization failed"},
-	{Auth, "access denied"},
-	{Auth, "Permission denied"},
-	{Auth, "Operation not permitted"},
-	{NotVideo, "Not a video capture device"}, // "No such device" follows
-	{NotVideo, "Inappropriate ioctl for device"},
-	{NotFound, "404 Not Found"},
-	{NotFound, "410 Gone"},
-	{NotFound, "Failed to resolve hostname"},
-	{NotFound, "Name or service not known"},
-	{NotFound, "No such file or directory"},
-	{NotFound, "No such device"},
-	{Unsupported, "not on whitelist"},
-	{Unsupported, "Protocol not found"},
-	{Unsupported, "Decoder not found"},
-	{Unsupported, "Unknown input format"},
-	{Unsupported, "Unrecognized option"},
-	{Unsupported, "Option not found"},
-	{Unsupported, "Error splitting the argument list"},
-	{Refused, "Connection refused"},
-	{Refused, "No route to host"},
-	{Refused, "Network is unreachable"},
-	{Refused, "Server returned 4XX"},
-	{Refused, "Server returned 5XX"},
-	{Refused, "Server returned 400"},
-	{Busy, "Device or resource busy"},
-	{Timeout, "Connection timed out"},
-	{Timeout, "Operation timed out"},
-	{EndedEarly, "Connection reset by peer"},
-	{EndedEarly, "Broken pipe"},
-	{NotVideo, "matches no streams"},
-	{NotVideo, "does not contain any stream"},
-	{NotVideo, "Is a directory"},
-	{NotVideo, "moov atom not found"},
-	{NotVideo, "Invalid data found"},
-	{NotVideo, "End of file"},
-	{EndedEarly, "Input/output error"},
+	text string // of the message
+	why  string // Error.Detail; "" where the kind says it all
 }
 
-func kindFromText(text string) (Kind, bool) {
+// failures has messages of ffmpeg and its libraries. The first that occurs decides, so specific ones stand first. The texts
+// are those of av_strerror and of the protocols, which have been stable for many years.
+var failures = []failure{
+	{TooLarge, "exceeds specified max pixel count", ""},
+	{TooLarge, noMemory, needsMemory},
+	{Auth, "401 Unauthorized", ""},
+	{Auth, "403 Forbidden", ""},
+	{Auth, "authorization failed", "the server refuses the user name or the password"},
+	{Auth, "access denied", "the server denies access"},
+	{Auth, "Permission denied", "the operating system denies permission"},
+	{Auth, "Operation not permitted", "the operating system does not permit it"},
+	{NotVideo, "Not a video capture device", "the device is no camera"}, // "No such device" follows
+	{NotVideo, "Inappropriate ioctl for device", "the device is no camera"},
+	{NotFound, "404 Not Found", ""},
+	{NotFound, "410 Gone", ""},
+	{NotFound, "Failed to resolve hostname", noSuchHost},
+	{NotFound, "Name or service not known", noSuchHost},
+	{NotFound, "No such file or directory", "no such file"},
+	{NotFound, "No such device", "no such device"},
+	{Unsupported, "not on whitelist", ""},
+	{Unsupported, "Protocol not found", "ffmpeg does not know the protocol"},
+	{Unsupported, "Decoder not found", unknownCodec},
+	{Unsupported, "not found for input stream", unknownCodec},
+	{Unsupported, "no decoder found for", unknownCodec},
+	{Unsupported, "Unknown input format", "ffmpeg does not know the format"},
+	{Unsupported, "Unrecognized option", oldFFmpeg},
+	{Unsupported, "Option not found", oldFFmpeg},
+	{Unsupported, "Error splitting the argument list", oldFFmpeg},
+	{Refused, "Connection refused", "nothing accepts connections at this port"},
+	{Refused, "No route to host", "there is no route to the host"},
+	{Refused, "Network is unreachable", "the network cannot be reached"},
+	{Refused, "Connection failed", "the connection failed"},
+	{Refused, "Nonmatching transport", wrongTransport},
+	{Refused, "Server returned 4XX", ""},
+	{Refused, "Server returned 5XX", ""},
+	{Refused, "Server returned 400", ""},
+	{Busy, "Device or resource busy", ""},
+	{Timeout, "Connection timed out", "the server does not answer"},
+	{Timeout, "Operation timed out", "the server does not answer"},
+	{EndedEarly, "Connection reset by peer", "the server closed the connection"},
+	{EndedEarly, "Broken pipe", "the server closed the connection"},
+	{NotVideo, "Error when loading first segment", "the first part of its playlist cannot be read"},
+	{NotVideo, "matches no streams", "it has no video stream"},
+	{NotVideo, "does not contain any stream", "it has no streams"},
+	{NotVideo, "Is a directory", "it is a folder"},
+	{NotVideo, "moov atom not found", damaged},
+	{NotVideo, "Invalid data found", damaged},
+	{NotVideo, "End of file", "it ends before its first frame"},
+	{EndedEarly, "Input/output error", "it could not be read further"},
+}
+
+const (
+	noSuchHost     = "no host of this name was found"
+	unknownCodec   = "its codec is not supported"
+	oldFFmpeg      = "this version of ffmpeg does not know an option that it was given: install a newer one"
+	wrongTransport = "the camera does not support the transport of rtsp_transport: set it to udp, or to tcp if it is udp"
+	damaged        = "its content is damaged, or of no known format"
+)
+
+var (
+	// status is a response of an HTTP or RTSP server that is no success.
+	status = regexp.MustCompile(`(?:HTTP error|Server returned|method [A-Z_]{1,20} failed:) ([345][0-9]{2})\b`)
+	// protocolRefused is the message about an address of another protocol, such as in a playlist.
+	protocolRefused = regexp.MustCompile(`Protocol '([a-z0-9+.-]{1,32})' not on whitelist`)
+)
+
+// failureIn returns what ffmpeg's messages mean; false where none is known.
+func failureIn(text string) (failure, bool) {
 	// The MP4 demuxer also reports this for files that it took for MP4 by name alone.
 	if strings.Contains(text, "moov atom not found") && !strings.Contains(text, "misdetection possible") {
-		return EndedEarly, true
+		return failure{kind: EndedEarly, why: indexMissing}, true
 	}
-	for _, c := range messageKinds {
-		if strings.Contains(text, c.text) {
-			return c.kind, true
+	for _, f := range failures {
+		if strings.Contains(text, f.text) {
+			if f.why == "" {
+				f.why = cmp.Or(refusedIn(text), statusIn(text))
+			}
+			return f, true
 		}
 	}
-	return "", false
+	return failure{}, false
+}
+
+// refusedIn returns what ffmpeg may not use, by its messages; "" for nothing.
+func refusedIn(text string) string {
+	if p := protocolRefused.FindStringSubmatch(text); p != nil {
+		return "the protocol " + p[1] + " is not allowed here"
+	}
+	if c := codecRefused.FindStringSubmatch(text); c != nil {
+		return "the codec " + c[1] + " is not among those that are read"
+	}
+	return ""
+}
+
+// statusIn returns what a server has answered, by ffmpeg's messages; "" if it is not in them.
+func statusIn(text string) string {
+	s := status.FindStringSubmatch(text)
+	if s == nil {
+		return ""
+	}
+	if s[1] == "461" { // of RTSP
+		return wrongTransport
+	}
+	return answered(digits(s[1]))
+}
+
+// answered is the detail of an error for a server's status.
+func answered(status int) string {
+	return strings.TrimSpace(fmt.Sprintf("the server answers %d %s", status, http.StatusText(status)))
 }
 
 var (
@@ -185,7 +256,7 @@ const (
 
 // explain returns the kind and the detail of an error that ffmpeg or ffprobe has reported, before the first frame. result
 // is a message besides stderr.
-func explain(stderr, result string, red redactor) (Kind, string) {
+func explain(stderr, result string) (Kind, string) {
 	switch format := refusedFormat(stderr); format {
 	case "":
 	case "tty":
@@ -193,23 +264,17 @@ func explain(stderr, result string, red redactor) (Kind, string) {
 	default:
 		return Unsupported, "the format " + format + " is not among those that are read"
 	}
-	kind, ok := kindFromText(stderr + result)
+	f, ok := failureIn(stderr + result)
 	switch {
-	case kind == TooLarge:
-		if f := largePicture.FindStringSubmatch(stderr); f != nil {
-			return kind, tooLarge(digits(f[1]), digits(f[2]))
-		}
-		if strings.Contains(stderr, noMemory) {
-			return kind, needsMemory
-		}
-	case kind == EndedEarly && strings.Contains(stderr, "moov atom not found"):
-		return kind, indexMissing
-	case kind == EndedEarly && needsParts(stderr):
-		return Unsupported, indexLast
 	case !ok:
-		kind = Unsupported
+		return Unsupported, ""
+	case f.kind == EndedEarly && needsParts(stderr):
+		return Unsupported, indexLast
 	}
-	return kind, detailFrom(stderr, red)
+	if p := largePicture.FindStringSubmatch(stderr); p != nil && f.kind == TooLarge {
+		f.why = tooLarge(digits(p[1]), digits(p[2]))
+	}
+	return f.kind, f.why
 }
 
 func tooLarge(w, h int) string {
@@ -237,6 +302,18 @@ var cutShort = []string{
 	"Connection reset by peer",
 }
 
+// endOf returns why a video ended, by ffmpeg's last lines; "" where they do not say it.
+func endOf(lines string) string {
+	if reportsCutShort(lines) && !strings.Contains(lines, "Connection reset") {
+		return "the rest is missing"
+	}
+	switch f, _ := failureIn(lines); f.kind {
+	case EndedEarly, Refused, NotFound, Auth, Timeout, TooLarge:
+		return f.why
+	}
+	return ""
+}
+
 func reportsCutShort(line string) bool {
 	for _, c := range cutShort {
 		if strings.Contains(line, c) {
@@ -249,10 +326,10 @@ func reportsCutShort(line string) bool {
 // component is the "[h264 @ 0x55d0c8]" in front of a message.
 var component = regexp.MustCompile(`\[([^\[\]@]{1,64}) @ 0x[0-9a-f]+\] `)
 
-const maxDetail = 300
+const maxOutput = 300
 
-// detailFrom returns the last two lines of standard error that have information.
-func detailFrom(stderr string, red redactor) string {
+// lastLines returns the last two lines of standard error that have information, redacted.
+func lastLines(stderr string, red redactor) string {
 	var kept []string
 	lines := strings.FieldsFunc(stderr, func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := len(lines) - 1; i >= 0 && len(kept) < 2; i-- {
@@ -266,8 +343,8 @@ func detailFrom(stderr string, red redactor) string {
 		kept = append([]string{l}, kept...)
 	}
 	s := red.text(strings.Join(kept, "; "))
-	if len(s) > maxDetail {
-		s = strings.ToValidUTF8(s[:maxDetail], "") + "..."
+	if len(s) > maxOutput {
+		s = strings.ToValidUTF8(s[:maxOutput], "") + "..."
 	}
 	return s
 }

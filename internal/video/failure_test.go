@@ -75,8 +75,8 @@ func TestFilesWithoutVideo(t *testing.T) {
 func TestPermissionDenied(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// Root may read everything; the text that ffmpeg prints is all there is to check.
-		if k, _ := kindFromText("file:x.mp4: Permission denied"); k != Auth {
-			t.Errorf("got %s", k)
+		if f, _ := failureIn("file:x.mp4: Permission denied"); f.kind != Auth {
+			t.Errorf("got %s", f.kind)
 		}
 		return
 	}
@@ -164,7 +164,7 @@ func TestNotAllowed(t *testing.T) {
 		}
 	}
 	// ffmpeg refuses protocols that are not listed, also in playlists.
-	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported, "whitelist")
+	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported, "the protocol http is not allowed here")
 }
 
 func TestNetworkPlaylistCannotReadFiles(t *testing.T) {

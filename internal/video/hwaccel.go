@@ -238,7 +238,7 @@ func (h *Hardware) failed(method, messages string, red redactor, exit error) boo
 	case why != "":
 		why = red.text(why)
 	case killedFromOutside(exit) && errors.As(exit, &e): // drivers crash
-		why = fmt.Sprintf("ffmpeg was ended by signal %d (%v)", int(e.Signal), e.Signal) + joined(detailFrom(messages, red))
+		why = fmt.Sprintf("ffmpeg was ended by signal %d (%v)", int(e.Signal), e.Signal) + joined(lastLines(messages, red))
 	default:
 		return false
 	}

@@ -55,7 +55,7 @@ func TestWithoutMemory(t *testing.T) {
 	if KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
 		t.Errorf("%v, with %d KiB between %d and %d", err, (least+(most-least)/4)>>10, least>>10, most>>10)
 	}
-	if kind, detail := explain("x: "+noMemory, "", newRedactor("")); kind != TooLarge || detail != needsMemory {
+	if kind, detail := explain("x: "+noMemory, ""); kind != TooLarge || detail != needsMemory {
 		t.Errorf("%s: %s", kind, detail)
 	}
 }

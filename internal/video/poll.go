@@ -65,13 +65,13 @@ func (p *poller) get() error {
 		if p.picture != nil {
 			return nil
 		}
-		return fail(Refused, "%s", resp.Status)
+		return fail(Refused, "%s", answered(resp.StatusCode))
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fail(Auth, "%s", resp.Status)
+		return fail(Auth, "%s", answered(resp.StatusCode))
 	case http.StatusNotFound, http.StatusGone:
-		return fail(NotFound, "%s", resp.Status)
+		return fail(NotFound, "%s", answered(resp.StatusCode))
 	default:
-		return fail(Refused, "%s", resp.Status)
+		return fail(Refused, "%s", answered(resp.StatusCode))
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(p.max)+1))
 	switch {

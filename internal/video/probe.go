@@ -112,6 +112,13 @@ func (s source) fail(kind Kind, detail string, cause error) *Error {
 	return &Error{Kind: kind, URL: s.url, Detail: detail, Err: cause}
 }
 
+// failAfter is fail with what ffmpeg or ffprobe has reported.
+func (s source) failAfter(stderr string, kind Kind, detail string, cause error) *Error {
+	e := s.fail(kind, detail, cause)
+	e.Output = lastLines(stderr, s.red)
+	return e
+}
+
 // startError returns the error of a program that could not be started.
 func (s source) startError(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -153,10 +160,10 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	var answer probed
 	if err := json.Unmarshal(out, &answer); err != nil {
 		if killedFromOutside(exit) {
-			return Info{}, s.fail(Killed, "ffprobe: "+exit.Error(), exit)
+			return Info{}, s.failAfter(p.Stderr(), Killed, "it was ffprobe", exit)
 		}
-		kind, detail := explain(p.Stderr(), "", s.red)
-		return Info{}, s.fail(kind, detail, exit)
+		kind, detail := explain(p.Stderr(), "")
+		return Info{}, s.failAfter(p.Stderr(), kind, detail, exit)
 	}
 	return s.classify(&answer, from.scheme, from.target, p.Stderr())
 }
@@ -165,7 +172,7 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 func (s source) classify(a *probed, scheme, target, stderr string) (Info, error) {
 	if a.Error != nil {
 		// Standard error comes first: a protocol's own message is more precise than "Input/output error".
-		kind, detail := explain(stderr, a.Error.String, s.red)
+		kind, detail := explain(stderr, a.Error.String)
 		if scheme == SchemeFile {
 			switch st, err := os.Stat(target); {
 			case err != nil:
@@ -175,7 +182,7 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 				kind, detail = NotVideo, "the file is empty"
 			}
 		}
-		return Info{}, s.fail(kind, detail, nil)
+		return Info{}, s.failAfter(stderr, kind, detail, nil)
 	}
 	if len(a.Streams) == 0 {
 		detail := "it has no streams"

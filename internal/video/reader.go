@@ -536,10 +536,10 @@ func (r *Reader) classify(err error) error {
 		return r.src.fail(TooSlow, r.waiting.tooMuch(), err)
 	case errors.Is(err, os.ErrDeadlineExceeded) && r.index == 0:
 		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
-		return r.src.fail(Timeout, r.waited(r.opts.StartTimeout), err)
+		return r.src.failAfter(r.said.warnings(), Timeout, r.waited(r.opts.StartTimeout), err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
-		return r.src.fail(Stalled, r.waited(r.opts.StallTimeout), err)
+		return r.src.failAfter(r.said.warnings(), Stalled, r.waited(r.opts.StallTimeout), err)
 	case errors.Is(err, errNut):
 		return r.src.fail(Unsupported, "ffmpeg's output cannot be read: "+err.Error(), err)
 	}
@@ -551,52 +551,52 @@ func (r *Reader) classify(err error) error {
 		return context.Cause(r.ctx)
 	}
 	stderr := r.said.warnings()
-	if why := r.programError(); why == "" {
+	program := r.programError()
+	if program == nil {
 		if err := r.from.feed.reason(r.src, r.progress()); err != nil {
 			return err
 		}
 	}
 	r.hardwareFailed = r.opts.Hardware.failed(r.hardware, stderr, r.src.red, exit)
-	detail := detailFrom(stderr, r.src.red)
-	if why := r.programError(); why != "" {
-		return r.src.fail(EndedEarly, "after "+r.progress()+": "+why, exit)
+	if program != nil {
+		return r.src.failAfter(program.LastLines, EndedEarly, "after "+r.progress()+": the program ended: "+program.How(), exit)
 	}
 	switch {
 	case killedFromOutside(exit):
-		return r.src.fail(Killed, "after "+r.progress(), exit)
+		return r.src.failAfter(stderr, Killed, "after "+r.progress(), exit)
 	case exit == nil && err == io.EOF && r.index == 0 && !r.said.cutShort():
 		return io.EOF
 	case exit == nil && err == io.EOF && !r.truncated(stderr):
 		return io.EOF
 	case r.index > 0 || exit == nil:
-		return r.src.fail(EndedEarly, "after "+r.progress()+joined(detail), exit)
+		return r.src.failAfter(stderr, EndedEarly, "after "+r.progress()+joined(endOf(lastLines(stderr, r.src.red))), exit)
 	}
 	if why := r.said.noVideo(); why != "" {
 		return r.src.fail(NotVideo, why, exit)
 	}
-	kind, detail := explain(stderr, "", r.src.red)
-	return r.src.fail(kind, detail, exit)
+	kind, detail := explain(stderr, "")
+	return r.src.failAfter(stderr, kind, detail, exit)
 }
 
-// programError returns how the program of an exec source failed; "" if it did not, or still runs.
-func (r *Reader) programError() string {
+// programError returns how the program of an exec source failed; nil if it did not, or still runs.
+func (r *Reader) programError() *child.ExitError {
 	if r.program == nil {
-		return ""
+		return nil
 	}
 	select {
 	case <-r.program.Done():
 	default:
-		return ""
+		return nil
 	}
 	var exit *child.ExitError
 	if err := r.program.Wait(); !errors.As(err, &exit) || exit.Signal == syscall.SIGPIPE {
-		return "" // SIGPIPE is a consequence of ffmpeg's end
+		return nil // SIGPIPE is a consequence of ffmpeg's end
 	}
-	return r.src.red.text(exit.Error())
+	return exit
 }
 
 func (r *Reader) waited(d time.Duration) string {
-	return fmt.Sprintf("waited %v after %s", d, r.progress()) + joined(detailFrom(r.said.warnings(), r.src.red))
+	return fmt.Sprintf("waited %v after %s", d, r.progress())
 }
 
 func (r *Reader) progress() string {

@@ -300,7 +300,7 @@ func TestExecSource(t *testing.T) {
 	}
 
 	_, err := Open(t.Context(), Options{URL: "exec:sh -c 'echo no camera >&2; exit 4'", StartTimeout: time.Minute})
-	if KindOf(err) != EndedEarly || !strings.Contains(err.Error(), "exit status 4: no camera") {
+	if KindOf(err) != EndedEarly || !strings.HasSuffix(err.Error(), "exit status 4)") || OutputOf(err) != "no camera" {
 		t.Errorf("a program that fails: %v", err)
 	}
 	if _, err := Open(t.Context(), Options{URL: "exec:millrace-no-such-program --key x"}); KindOf(err) != NotFound {

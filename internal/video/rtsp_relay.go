@@ -39,11 +39,11 @@ func newRelay(ctx context.Context, d *dialer, u *url.URL) (*loopback, error) {
 func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 	up, err := r.connect(ctx)
 	if err != nil {
-		kind, ok := kindFromText(dialMessage(err))
+		f, ok := failureIn(dialMessage(err))
 		if !ok {
-			kind = Refused
+			f.kind = Refused
 		}
-		r.fail(r.src.fail(kind, dialMessage(err), err))
+		r.fail(r.src.fail(f.kind, f.why, err))
 		return
 	}
 	defer closeWith(ctx, up)()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // cameraArgs requests the wanted size and rate from the device. The driver chooses the nearest that it supports, and the
@@ -25,7 +26,7 @@ func (r *Reader) cameraError(err error) error {
 	var e *Error
 	switch {
 	case err == io.EOF:
-		return r.src.fail(EndedEarly, "after "+r.progress()+": was the camera unplugged?"+joined(detailFrom(r.said.warnings(), r.src.red)), nil)
+		return r.src.failAfter(r.said.warnings(), EndedEarly, "after "+r.progress()+": was the camera unplugged?", nil)
 	case !errors.As(err, &e):
 		return err
 	}
@@ -39,7 +40,7 @@ func (r *Reader) cameraError(err error) error {
 		hint = "some cameras have a second device without pictures: try the one with the lower number"
 	}
 	if hint != "" {
-		e.Detail += "; " + hint
+		e.Detail = strings.TrimPrefix(e.Detail+"; "+hint, "; ")
 	}
 	return e
 }

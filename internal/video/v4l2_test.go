@@ -31,7 +31,7 @@ func TestCameraArgs(t *testing.T) {
 // TestCameraFailures opens devices that are no cameras with the real ffmpeg. It needs neither a camera nor a kernel
 // module for one.
 func TestCameraFailures(t *testing.T) {
-	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address", "/dev/video9999", "is the camera connected?")
+	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address (no such file; is the camera connected?")
 	refuse(t, Options{URL: "v4l2:/dev/null", Width: 64, Height: 48, FPS: 5}, NotVideo, "lower number")
 	for text, want := range map[string]Kind{
 		"[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_STREAMON): Device or resource busy":                      Busy,
@@ -40,8 +40,8 @@ func TestCameraFailures(t *testing.T) {
 		"[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_DQBUF): No such device":                                  NotFound,
 		"[video4linux2,v4l2 @ 0x1] Cannot open video device /dev/video0: No such file or directory\nx\n": NotFound,
 	} {
-		if got, _ := kindFromText(text); got != want {
-			t.Errorf("%q is %s, want %s", text, got, want)
+		if f, _ := failureIn(text); f.kind != want {
+			t.Errorf("%q is %s, want %s", text, f.kind, want)
 		}
 	}
 }
@@ -71,7 +71,7 @@ echo '[verbose] 5 packets read' >&2
 			n++
 		}
 	}
-	if n != 5 || KindOf(err) != EndedEarly || !strings.Contains(err.Error(), "unplugged?: ioctl(VIDIOC_DQBUF): No such device") {
+	if n != 5 || KindOf(err) != EndedEarly || !strings.HasSuffix(err.Error(), "unplugged?)") || OutputOf(err) != "ioctl(VIDIOC_DQBUF): No such device" {
 		t.Errorf("%d frames, %v", n, err)
 	}
 }

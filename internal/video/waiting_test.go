@@ -226,7 +226,7 @@ func TestProbeIsBounded(t *testing.T) {
 		if err := os.Chmod(ffprobe, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Probe(t.Context(), Options{URL: "x.mp4", FFprobe: ffprobe, StartTimeout: 2500 * time.Millisecond}); KindOf(err) != want.kind || !strings.Contains(err.Error(), want.text) {
+		if _, err := Probe(t.Context(), Options{URL: "x.mp4", FFprobe: ffprobe, StartTimeout: 2500 * time.Millisecond}); KindOf(err) != want.kind || !strings.Contains(err.Error()+OutputOf(err), want.text) {
 			t.Errorf("%s: %v", script, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ type Limits struct {
 	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
 	Sandbox      bool            // confines ffmpeg (sandbox)
 	MaxTime      time.Duration   // processor time that ffmpeg may use without a picture (limits.max_decode_time); 0 = no limit
+	Log          *slog.Logger    // gets what ffmpeg has reported of a video that failed
 
 	running atomic.Int64
 	tooSlow atomic.Uint64
@@ -347,6 +349,9 @@ func (v *pulled) failed(err error) error {
 		if err := ingest.ClosedError(*why, v.order.Model); err != nil {
 			return err
 		}
+	}
+	if said := video.OutputOf(err); said != "" { // bad input of a client is not a fault of the server
+		v.puller.Limits.Log.Debug("a pulled video failed", "error", err, "detail", said)
 	}
 	return stream.Errorf(stream.CodeOf(err), "url", "%s", video.Redact(err.Error()))
 }
