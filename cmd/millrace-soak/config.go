@@ -24,8 +24,8 @@ const (
 	sessionModel  = "session"   // delay, millrace.v1
 	graphModel    = "graph"     // two identities, millrace.v1
 	callsModel    = "calls"     // a Python class, a stream of gRPC
-	cutREST       = "cut-rest"  // identity
-	cutGRPC       = "cut-grpc"  // identity
+	cutREST       = "cut-rest"  // delay
+	cutGRPC       = "cut-grpc"  // delay
 	cutPlain      = "cut-plain" // delay
 	cutSession    = "cut-v1"    // delay
 	slowModel     = "slow"      // identity, clients that stop reading
@@ -103,14 +103,15 @@ func (s *site) config(f form) string {
 		line("  - {name: %s, source: %s, class: Words, limits: {run: 1s, restarts: 1000}}", name, s.path("services.py"))
 	}
 	line("  - {name: %s, source: delay, fixed: 2ms, instances: 2}", sleepModel)
-	for _, name := range []string{comingModel, cutREST, cutGRPC, slowModel, "left", "right"} {
+	for _, name := range []string{comingModel, slowModel, "left", "right"} {
 		line("  - {name: %s, source: identity}", name)
 	}
 	for _, name := range []string{everyModel, sessionModel} {
 		line("  - {name: %s, source: delay, fixed: %s, batching: {max_size: 4}}", name, f.sleep)
 	}
-	for _, name := range []string{latestModel, cutPlain, cutSession} {
-		line("  - {name: %s, source: delay, fixed: 15ms}", name)
+	line("  - {name: %s, source: delay, fixed: 15ms}", latestModel)
+	for _, name := range []string{cutREST, cutGRPC, cutPlain, cutSession} { // so long that a reset comes while a frame runs
+		line("  - {name: %s, source: delay, fixed: 30ms}", name)
 	}
 	line("  - {name: %s, source: graph, steps: [{model: left, input: {x: a}, output: {x: b}}, {model: right, input: {x: b}, output: {x: c}}], outputs: [c]}", graphModel)
 	line("  - {name: %s, source: motion}", picturesModel)

@@ -13,18 +13,22 @@ import (
 // holdings is what a server holds without clients.
 type holdings struct {
 	descriptors, goroutines int
+	sessions                int            // of WebSocket, also those that wait for their clients
+	leases                  int            // buffers of frames
 	children                map[string]int // processes, by the name of their program
 	temporary               []string       // files and folders
 	groups                  map[string]uint64
 }
 
 func (h holdings) String() string {
-	return fmt.Sprintf("%d file descriptors, %d goroutines, child processes %v, %d temporary files", h.descriptors, h.goroutines, h.children, len(h.temporary))
+	return fmt.Sprintf("%d file descriptors, %d goroutines, %d sessions, %d leases of memory, child processes %v, %d temporary files",
+		h.descriptors, h.goroutines, h.sessions, h.leases, h.children, len(h.temporary))
 }
 
 // exceeds reports whether h has more than before of something, or other child processes or temporary files.
 func (h holdings) exceeds(before holdings) bool {
-	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || !maps.Equal(h.children, before.children) || !slices.Equal(h.temporary, before.temporary)
+	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || h.sessions > before.sessions || h.leases > before.leases ||
+		!maps.Equal(h.children, before.children) || !slices.Equal(h.temporary, before.temporary)
 }
 
 // settleTime is how long the server may need to let go of what clients had.
@@ -56,7 +60,8 @@ func (r *run) held(ctx context.Context) (h holdings, err error) {
 	if err != nil {
 		return h, err
 	}
-	h = holdings{descriptors: descriptors(r.server.pid()), goroutines: int(m.sum("go_goroutines")), children: map[string]int{},
+	h = holdings{descriptors: descriptors(r.server.pid()), goroutines: int(m.sum("go_goroutines")),
+		sessions: int(m.sum("millrace_sessions")), leases: int(m.sum("millrace_memory_leases")), children: map[string]int{},
 		temporary: entries(r.site.path("tmp")), groups: m.by("group", "millrace_goroutines")}
 	for _, d := range descendants(r.server.pid()) {
 		program, _, _ := strings.Cut(d.command, " ")

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,8 @@ func TestCompare(t *testing.T) {
 			wrong: "told 1 drops as stale, /metrics has 0"},
 		"another code": {line: Line{Sent: 1, Told: outcome{0, nil, ends{"timeout": 1}}, Served: served{outcome{0, nil, ends{"internal": 1}}, 1, 0}},
 			wrong: "told 0 errors internal, /metrics has 1"},
+		"a frame that was cut": {account: &account{cut: true, oneShot: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{0, nil, ends{"invalid_argument": 1}}, 1, 0}},
+			wrong: "/metrics has 1 errors invalid_argument"},
 		"in flight":         {account: &account{cut: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 1}}, wrong: "1 accepted frames, 0 endings and 1 in flight"},
 		"without an ending": {account: &account{cut: true}, line: Line{Sent: 1, Lost: 1, Served: served{outcome{}, 1, 0}}, wrong: "1 accepted frames, 0 endings and 0 in flight"},
 	} {
@@ -142,11 +145,44 @@ func TestProxy(t *testing.T) {
 		t.Errorf("%d connections were cut, want none", n)
 	}
 	echo("four")
-	if n := p.cut(rng, 1); n != 1 {
-		t.Errorf("%d connections were cut, want 1", n)
+	reset := func() {
+		t.Helper()
+		if _, err := io.Copy(io.Discard, c); err == nil {
+			t.Error("the connection ended without a reset")
+		}
+		_ = c.Close()
 	}
-	if _, err := c.Read(make([]byte, 1)); err == nil || err == io.EOF {
-		t.Errorf("the connection was not reset: %v", err)
+	var at, within int // once, and in the middle of what the client sends
+	for at == 0 || within == 0 {
+		pair := onlyPair(p)
+		if n := p.cut(rng, 1); n != 1 {
+			t.Fatalf("%d connections were cut, want 1", n)
+		}
+		if left := pair.left.Load(); left > 0 {
+			within++
+			_, _ = c.Write(make([]byte, left))
+		} else {
+			at++
+		}
+		reset()
+		if c, err = net.Dial("tcp", p.addr()); err != nil {
+			t.Fatal(err)
+		}
+		echo("again")
+	}
+}
+
+// onlyPair returns the connection of a proxy, once those that ended before are gone.
+func onlyPair(p *proxy) *pair {
+	for ; ; runtime.Gosched() {
+		p.mu.Lock()
+		for c := range p.pairs {
+			if len(p.pairs) == 1 {
+				p.mu.Unlock()
+				return c
+			}
+		}
+		p.mu.Unlock()
 	}
 }
 
@@ -249,6 +285,8 @@ func TestHoldings(t *testing.T) {
 		"fewer":       {func(h *holdings) { h.descriptors, h.goroutines = 4, 49 }, false},
 		"descriptors": {func(h *holdings) { h.descriptors++ }, true},
 		"goroutines":  {func(h *holdings) { h.goroutines++ }, true},
+		"sessions":    {func(h *holdings) { h.sessions++ }, true},
+		"leases":      {func(h *holdings) { h.leases++ }, true},
 		"children":    {func(h *holdings) { h.children = map[string]int{"ffmpeg": 3} }, true},
 		"files":       {func(h *holdings) { h.temporary = []string{"a", "b"} }, true},
 	} {

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // proxy passes TCP connections on to the server, breaks them, and can stop reading what the server sends.
@@ -19,7 +19,45 @@ type proxy struct {
 }
 
 // pair is a connection of a client and the one to the server that belongs to it.
-type pair struct{ client, server net.Conn }
+type pair struct {
+	client, server net.Conn
+	// left is how many more bytes of the client are passed on before the pair is reset; 0: it is not reset.
+	left atomic.Int64
+}
+
+// reset breaks both connections: their ends get a reset, not an orderly end.
+func (c *pair) reset() {
+	for _, conn := range []net.Conn{c.client, c.server} {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+}
+
+// upload passes on what the client sends, until an end, or until the bytes that are left have been passed on.
+func (c *pair) upload() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := c.client.Read(buf)
+		left := c.left.Load()
+		if left > 0 && int64(n) >= left {
+			_, _ = c.server.Write(buf[:left])
+			c.reset()
+			return
+		}
+		if left > 0 {
+			c.left.Add(-int64(n))
+		}
+		if n > 0 {
+			if _, err := c.server.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			_ = c.server.(*net.TCPConn).CloseWrite()
+			return
+		}
+	}
+}
 
 func newProxy(target string) (*proxy, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +82,7 @@ func (p *proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		c := &pair{client, server}
+		c := &pair{client: client, server: server}
 		p.mu.Lock()
 		p.pairs[c] = struct{}{}
 		p.mu.Unlock()
@@ -55,10 +93,7 @@ func (p *proxy) accept() {
 // pass copies both directions until one of them ends.
 func (p *proxy) pass(c *pair) {
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, _ = io.Copy(c.server, c.client)
-		_ = c.server.(*net.TCPConn).CloseWrite()
-	})
+	wg.Go(c.upload)
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := c.server.Read(buf)
@@ -106,7 +141,11 @@ func (p *proxy) hold() (release func()) {
 	})
 }
 
-// cut resets connections, each with the given probability, and returns their number.
+// mostLeft bounds how many bytes of a client are passed on before a reset in the middle of what it sends.
+const mostLeft = 64 << 10
+
+// cut resets connections, each with the given probability, and returns their number. Half of them are reset at once, the
+// others in the middle of what the client sends next.
 func (p *proxy) cut(rng *rand.Rand, share float64) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,17 +153,21 @@ func (p *proxy) cut(rng *rand.Rand, share float64) (n int) {
 		if rng.Float64() >= share {
 			continue
 		}
-		n++
-		for _, conn := range []net.Conn{c.client, c.server} {
-			_ = conn.(*net.TCPConn).SetLinger(0) // a reset, not an orderly end
-			_ = conn.Close()
+		if n++; rng.IntN(2) == 0 {
+			c.left.CompareAndSwap(0, 1+rng.Int64N(mostLeft))
+			continue
 		}
+		c.reset()
 	}
 	return n
 }
 
 func (p *proxy) close() {
 	_ = p.ln.Close()
-	p.cut(rand.New(rand.NewPCG(0, 0)), 1)
+	p.mu.Lock()
+	for c := range p.pairs {
+		c.reset()
+	}
+	p.mu.Unlock()
 	p.wg.Wait()
 }

@@ -42,10 +42,10 @@ var layers = map[string][][]string{
 	"ingest/ws": {{"encode", "payload"}, {"conn", "query"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
 }
 
-// telemetry may be imported by tracing alone; the others have hooks. scraper is no part of the server: it reads metrics, as
-// Prometheus does.
+// scraper may import telemetry, too: it is no part of the server, and reads its metrics as Prometheus does.
 const scraper = "cmd/millrace-soak"
 
+// telemetry may be imported by tracing alone; the others have hooks.
 var telemetry = []string{
 	"go.opentelemetry.io/",
 	"github.com/prometheus/",
