@@ -1,11 +1,13 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -467,6 +469,28 @@ func (w *socket) expect(kind string) toldReply {
 
 // rest sends a request.
 func (c *scene) rest(query, body string) { c.post(query, "application/octet-stream", body) }
+
+// cutBody sends half of a body, so much that the server begins to read it, and closes the sending side.
+func (c *scene) cutBody(path string) {
+	const size = 200_000
+	conn, err := net.Dial("tcp", c.s.Addr("http"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, size, strings.Repeat(" ", size/2)); err != nil {
+		c.Fatal(err)
+	}
+	_ = conn.(*net.TCPConn).CloseWrite()
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer r.Body.Close()
+	if text, _ := io.ReadAll(r.Body); r.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "the body ended before") {
+		c.Errorf("%s: %s: %s", path, r.Status, text)
+	}
+}
 
 // restWith sends a request with a priority and a time-out in microseconds.
 func (c *scene) restWith(what string, priority, timeout int) {

@@ -101,6 +101,12 @@ var toldCases = []toldCase{
 			c.restWith("ok", 1, 0)
 		}},
 
+	{protocol: "rest", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1", run: func(c *scene) {
+		c.cutBody("/v2/models/" + c.model + "/infer")
+		c.cutBody("/v2/models/" + c.model + "/generate")
+		c.rest("", "ok")
+	}},
+
 	{protocol: "rest", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
 		request := "POST /v2/models/" + c.model + "/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 4\r\n\r\nhold"
 		var conns []net.Conn
@@ -163,6 +169,11 @@ var toldCases = []toldCase{
 		c.inFlight(4)
 		c.unload(func() bool { return c.stats().Waiting == 0 })
 		wg.Wait()
+	}},
+	{protocol: "apps", ending: "bodies that do not arrive completely", oneShot: true, want: "accepted 1, result 1", run: func(c *scene) {
+		c.cutBody("/apps/" + c.model + "/one")
+		c.cutBody("/apps/" + c.model + "/events")
+		c.route("/one", "ok")
 	}},
 	{protocol: "apps", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
 		var conns []net.Conn

@@ -388,8 +388,12 @@ func (x *Exchange) send(a *Answer, r *stream.Result) {
 	x.ended(a.Status, nil)
 }
 
-// refuse counts the request as refused, and makes its reply. f may be nil.
+// refuse counts the request as refused, and makes its reply. A request that did not arrive completely is not counted. f may
+// be nil.
 func (x *Exchange) refuse(f *stream.Frame, err error) error {
+	if errors.Is(err, httpd.ErrIncomplete) {
+		return x.failed(err)
+	}
 	if f == nil {
 		f = &stream.Frame{Arrived: stream.InstantOf(x.Began)}
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
@@ -91,8 +92,7 @@ func (k *call) free() {
 func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 	model, version, f, err := k.read(a, s, c)
 	if err != nil {
-		k.Result = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &f, err)
-		k.traceresponse(c)
+		k.refuse(s, c, &f, err)
 		return err
 	}
 	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), k.Sequence, model, version, f); err != nil {
@@ -103,6 +103,15 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 		k.Result.CountUnsendable(err)
 	}
 	return err
+}
+
+// refuse counts a request that is refused with err. One that did not arrive completely is not counted.
+func (k *call) refuse(s *service, c *fiber.Ctx, f *stream.Frame, err error) {
+	if errors.Is(err, httpd.ErrIncomplete) {
+		return
+	}
+	k.Result = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), f, err)
+	k.traceresponse(c)
 }
 
 // read makes a frame from the request, for the model and version that it returns.

@@ -76,8 +76,7 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 // refused counts the request as refused with err, and returns err with the fields of the
 // request.
 func (q *asked) refused(c *fiber.Ctx, err error) error {
-	q.Result = q.s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &q.frame, err)
-	q.traceresponse(c)
+	q.refuse(q.s, c, &q.frame, err)
 	return q.named(err)
 }
 

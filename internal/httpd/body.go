@@ -32,8 +32,9 @@ const (
 // Receive is one.
 type Room func(n, at int) ([]byte, error)
 
-// ErrShort is wrapped by the error of a body that is shorter than its announced length.
-var ErrShort = errors.New("the body is shorter than announced")
+// ErrIncomplete is wrapped by the error of a body of which a part did not arrive: it ended too soon or came too slowly, or
+// its connection failed.
+var ErrIncomplete = errors.New("the body did not arrive completely")
 
 // ReadBody reads the request's body into memory from room and returns it, without its
 // content coding (gzip, deflate or zstd; status 415 for others). For a request
@@ -218,17 +219,17 @@ func readError(err error, n int) error {
 	)
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
-		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: err})
+		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: fmt.Errorf("%w: %w", ErrIncomplete, err)})
 	case errors.As(err, &framed): // also below a content coding
 		fault.Msg = framed.Error()
 	case errors.As(err, &coding):
 		fault.Field, fault.Msg = "Content-Encoding", "is "+coding.coding+", and the body is not: "+coding.Error()
 	case short && n >= 0:
-		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrShort
+		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrIncomplete
 	case short:
-		fault.Msg, fault.Err = "the body ended before its last chunk", ErrShort
+		fault.Msg, fault.Err = "the body ended before its last chunk", ErrIncomplete
 	default: // another text could have bytes of the connection, those of the next request, too
-		fault.Msg = "the body cannot be read: the connection has failed"
+		fault.Msg, fault.Err = "the body cannot be read: the connection has failed", fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	return fault
 }

@@ -19,22 +19,21 @@ import (
 func TestErrorsOfBodies(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, c := range []struct {
-		err   error
-		n     int
-		code  coded.Code
-		text  string
-		short bool
+		err  error
+		n    int
+		code coded.Code
+		text string
 	}{
-		{io.EOF, 7, coded.InvalidArgument, "the body ended before the 7 bytes that Content-Length announced", true},
-		{io.ErrUnexpectedEOF, 0, coded.InvalidArgument, "the body ended before the 0 bytes that Content-Length announced", true},
-		{io.ErrUnexpectedEOF, -1, coded.InvalidArgument, "the body ended before its last chunk", true},
-		{fmt.Errorf("bytes of the client"), -1, coded.InvalidArgument, "the body cannot be read: the connection has failed", false},
-		{fmt.Errorf("bytes of the client"), 7, coded.InvalidArgument, "the body cannot be read: the connection has failed", false},
-		{timeout, 7, coded.Timeout, "the body did not arrive in time", false},
+		{io.EOF, 7, coded.InvalidArgument, "the body ended before the 7 bytes that Content-Length announced"},
+		{io.ErrUnexpectedEOF, 0, coded.InvalidArgument, "the body ended before the 0 bytes that Content-Length announced"},
+		{io.ErrUnexpectedEOF, -1, coded.InvalidArgument, "the body ended before its last chunk"},
+		{fmt.Errorf("bytes of the client"), -1, coded.InvalidArgument, "the body cannot be read: the connection has failed"},
+		{fmt.Errorf("bytes of the client"), 7, coded.InvalidArgument, "the body cannot be read: the connection has failed"},
+		{timeout, 7, coded.Timeout, "the body did not arrive in time"},
 	} {
 		err := readError(c.err, c.n)
-		if coded.CodeOf(err) != c.code || err.Error() != c.text || errors.Is(err, ErrShort) != c.short {
-			t.Errorf("%v of %d: %s %q, short %v", c.err, c.n, coded.CodeOf(err), err, errors.Is(err, ErrShort))
+		if coded.CodeOf(err) != c.code || err.Error() != c.text || !errors.Is(err, ErrIncomplete) {
+			t.Errorf("%v of %d: %s %q, incomplete %v", c.err, c.n, coded.CodeOf(err), err, errors.Is(err, ErrIncomplete))
 		}
 	}
 	for _, c := range []struct {
