@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
+	_ "image/jpeg" // decodes the saved pictures
 	"image/png"
 	"io"
 	"math/rand/v2"
@@ -16,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +35,8 @@ import (
 func TestRecipes(t *testing.T) {
 	checks := map[string]func(*testing.T, *recipe){
 		"Blur faces":                      checkBlur,
+		"Save pictures":                   checkSave,
+		"Count with a class":              checkCount,
 		"A language model behind a class": checkTokens,
 	}
 	page, err := os.ReadFile("recipes.md")
@@ -61,7 +66,9 @@ func TestRecipes(t *testing.T) {
 			if title == "Blur faces" {
 				writeFaces(t, r)
 			}
-			r.play(t)
+			if title != "Count with a class" || !testing.Short() { // the detector takes seconds for the whole video
+				r.play(t)
+			}
 			check(t, r)
 		})
 	}
@@ -319,9 +326,7 @@ func checkBlur(t *testing.T, r *recipe) {
 	}
 	change := strings.NewReplacer(strings.TrimSuffix(entries[0], "  - "), strings.TrimSuffix(entries[1], "```"), "{input: frame}", "{image: frame}")
 	r.write(t, "millrace.yaml", change.Replace(r.read(t, "millrace.yaml")))
-	const serve = "millrace serve --config millrace.yaml"
-	r.programs[serve].stop()
-	r.start(t, serve)
+	r.restart(t)
 	ffmpeg := testneeds.Program(t, "ffmpeg")
 	r.run(t, ffmpeg+" -v error -ss 2 -i ../examples/spotter/clip.mp4 -frames:v 1 frame.png")
 	if said := r.run(t, "python3 hide.py frame.png"); !regexp.MustCompile(`^frame.png has [3-9] boxes\n$`).MatchString(said) {
@@ -365,4 +370,94 @@ func differ(a, b image.Image) (at image.Rectangle) {
 		}
 	}
 	return at
+}
+
+// serve is the command of recipes with a file of configuration.
+const serve = "millrace serve --config millrace.yaml"
+
+// restart stops the server and starts it again.
+func (r *recipe) restart(t *testing.T) {
+	t.Helper()
+	r.programs[serve].stop()
+	r.start(t, serve)
+}
+
+// checkSave looks at the files that are left, sends a picture without motion, of which no file is saved, and starts the server
+// again: the files of the earlier run count.
+func checkSave(t *testing.T, r *recipe) {
+	saved := func() []string {
+		files, err := filepath.Glob(filepath.Join(r.dir, "saved", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	before := saved()
+	for _, file := range before {
+		if img := r.picture(t, filepath.Join("saved", filepath.Base(file))); img.Bounds() != image.Rect(0, 0, 320, 240) {
+			t.Errorf("%s has the size %v", file, img.Bounds())
+		}
+	}
+	r.run(t, testneeds.Program(t, "ffmpeg")+" -v error -i ../examples/spotter/clip.mp4 -frames:v 1 still.png")
+	r.run(t, "millrace infer watch still.png still.png")
+	if after := saved(); !slices.Equal(after, before) {
+		t.Errorf("a picture without motion is saved: %v", after)
+	}
+	r.restart(t)
+	r.run(t, "millrace stream ../examples/spotter/clip.mp4 --model watch --policy every --realtime=false --duration 2s")
+	after := saved()
+	if len(after) != 20 || after[0] <= before[19] {
+		t.Errorf("after another run the files are %v, before they were %v", after, before)
+	}
+}
+
+// checkCount compares the counts of the page with the ground truth of the video. In the long form, two streams of the video
+// have counts of their own.
+func checkCount(t *testing.T, r *recipe) {
+	var truth struct {
+		Frames []struct {
+			Objects []struct {
+				ID  int
+				Box [4]float64
+			}
+		}
+	}
+	text, err := os.ReadFile("../examples/spotter/clip.json")
+	if err == nil {
+		err = json.Unmarshal(text, &truth)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var right, left int
+	sides := map[int]bool{}
+	for _, f := range truth.Frames {
+		for _, o := range f.Objects {
+			side := (o.Box[0]+o.Box[2])/2 > 160
+			if before, seen := sides[o.ID]; seen && before != side && side {
+				right++
+			} else if seen && before != side {
+				left++
+			}
+			sides[o.ID] = side
+		}
+	}
+	want := fmt.Sprintf(`"data":[%d]},{"name":"left","datatype":"INT64","shape":[1],"data":[%d]`, right, left)
+	if !strings.Contains(r.text, want) {
+		t.Errorf("the page does not have the counts of the ground truth: %s", want)
+	}
+	if testing.Short() {
+		return
+	}
+	settings := r.read(t, "millrace.yaml")
+	_, stream, _ := strings.Cut(settings, "streams:\n")
+	r.write(t, "millrace.yaml", settings+strings.ReplaceAll(stream, "road", "path"))
+	r.programs[serve].stop()
+	r.run(t, "rm road.jsonl")
+	r.start(t, serve)
+	for _, name := range []string{"road", "path"} {
+		if got := r.run(t, "tail -n +1 -F "+name+`.jsonl 2> /dev/null | grep -m 1 '"seq":329,'`); !strings.Contains(got, want) {
+			t.Errorf("two streams: %s has %s, want %s", name, got, want)
+		}
+	}
 }

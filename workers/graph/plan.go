@@ -163,13 +163,13 @@ func (b *builder) findPictures(s *step, m *stream.Model) error {
 	return nil
 }
 
-// takesPixels reports whether an input of a model with several of them can be made of a
-// picture: one that its program declares as such, or that has the form of pixels.
+// takesPixels reports whether an input can be made of the picture of a request: a program declares the input as a picture, or
+// the model has several inputs and this one has the form of pixels.
 func takesPixels(s *step, spec *stream.TensorSpec, inputs int) bool {
-	if s.image || spec == nil || inputs < 2 {
+	if s.image || spec == nil {
 		return false
 	}
-	return spec.Color != "" || spec.Datatype == stream.Uint8 && len(spec.Shape) == 3 && (spec.Shape[2] == 3 || spec.Shape[2] == 1)
+	return spec.Color != "" || inputs > 1 && spec.Datatype == stream.Uint8 && len(spec.Shape) == 3 && (spec.Shape[2] == 3 || spec.Shape[2] == 1)
 }
 
 // addInputs connects the inputs of a step's model to tensors.
