@@ -137,12 +137,17 @@ type program struct {
 // serve builds the program and has it serve a configuration from a folder.
 func serve(t *testing.T, dir, config string) *program {
 	t.Helper()
-	path := filepath.Join(dir, "millrace")
-	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", path, "millrace/cmd/millrace")
+	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", filepath.Join(dir, "millrace"), "millrace/cmd/millrace")
+	return serveAgain(t, dir, config)
+}
+
+// serveAgain is serve of a program that serve has built in the folder.
+func serveAgain(t *testing.T, dir, config string) *program {
+	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{cmd: exec.Command(path, "serve", "--config", "m.yaml")}
+	p := &program{cmd: exec.Command(filepath.Join(dir, "millrace"), "serve", "--config", "m.yaml")}
 	p.cmd.Dir, p.cmd.Stderr = dir, &p.words
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -235,6 +235,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.hardware != nil { // what it decodes waits for this, the start does not
 		wg.Go(func() { s.logHardware(s.hardware.Find(serving)) })
 	}
+	wg.Go(func() { s.removeLeftovers(serving) })
 	failed := make(chan error, len(s.adapters))
 	for _, a := range s.adapters { // before the models, so that probes are answered while those are loaded
 		wg.Go(func() {

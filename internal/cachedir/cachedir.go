@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"millrace/internal/scratch"
 )
 
 // Dir returns a folder that is there: millrace in the user's cache folder or, when the user has none, millrace-UID in the folder for temporary
@@ -37,7 +39,17 @@ func Dir() (string, error) {
 // fresh makes a folder that only this user can read.
 var fresh = sync.OnceValues(makeFresh)
 
-func makeFresh() (string, error) { return os.MkdirTemp("", "millrace-*") }
+func makeFresh() (string, error) {
+	folder, err := scratch.Make(scratch.Cache)
+	if err != nil {
+		return "", err
+	}
+	held = folder
+	return folder.Path, nil
+}
+
+// held is the folder of makeFresh. It is locked until the process ends, and then removed by the next server that starts.
+var held *scratch.Folder
 
 // errShared says that other users can change a folder.
 var errShared = errors.New("other users can change the folder")

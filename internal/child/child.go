@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"millrace/internal/scratch"
 )
 
 const (
@@ -84,7 +86,7 @@ type Process struct {
 	space  uint64 // Limits.AddressSpace
 	pid    int
 	proc   *os.Process
-	temp   string // folder; "" = none
+	temp   *scratch.Folder // nil = none
 	stderr *tail
 	writer *stdinWriter // of Stdin; made by the first Write
 	done   chan struct{}

@@ -3,7 +3,7 @@
 //
 // It owns the process group, the death signal, the limits, the sandbox, the temporary files, the pipes, the tail of standard error and the reaping.
 // It must not know what the child is for: not video, not Python, not models. It works on plain types and
-// imports nothing of Millrace.
+// imports nothing of Millrace but internal/scratch.
 //
 // For every child:
 //   - It leads a process group of its own. When the leader ends, the other processes of the group are killed.

@@ -4,33 +4,35 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"millrace/internal/scratch"
 )
 
-// makeTemp makes the folder of Temp, names it in Env, and lets a Sandbox write there. It returns "" without Temp.
-func (s *Spec) makeTemp() (string, error) {
+// makeTemp makes the folder of Temp, names it in Env, and lets a Sandbox write there. It returns nil without Temp.
+func (s *Spec) makeTemp() (*scratch.Folder, error) {
 	if !s.Temp {
-		return "", nil
+		return nil, nil
 	}
-	dir, err := os.MkdirTemp("", "millrace-child-")
+	dir, err := scratch.Make(scratch.Child)
 	if err != nil {
-		return "", fmt.Errorf("folder for temporary files: %w", err)
+		return nil, fmt.Errorf("folder for temporary files: %w", err)
 	}
 	env := s.Env
 	if env == nil {
 		env = os.Environ()
 	}
-	s.Env = append(slices.Clip(env), "TMPDIR="+dir)
+	s.Env = append(slices.Clip(env), "TMPDIR="+dir.Path)
 	if s.Sandbox != nil {
 		confined := *s.Sandbox
-		confined.Write = append(slices.Clip(confined.Write), dir)
+		confined.Write = append(slices.Clip(confined.Write), dir.Path)
 		s.Sandbox = &confined
 	}
 	return dir, nil
 }
 
 // removeTemp removes the folder of a child that has ended. What a process that has left its group still makes there stays.
-func removeTemp(dir string) {
-	if dir != "" {
-		_ = os.RemoveAll(dir)
+func removeTemp(dir *scratch.Folder) {
+	if dir != nil {
+		_ = dir.Remove()
 	}
 }

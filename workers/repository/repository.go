@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"millrace/internal/inferencepb"
+	"millrace/internal/scratch"
 	"millrace/internal/setting"
 	"millrace/internal/textfile"
 	"millrace/stream"
@@ -627,17 +628,17 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 		defer r.mu.Unlock()
 		r.sent -= total
 	}
-	dir, err := os.MkdirTemp("", "millrace-model-")
+	dir, err := scratch.Make(scratch.Model)
 	if err != nil {
 		free()
 		return nil, stream.Errorf(stream.Unavailable, "file", "cannot be stored: %w", err)
 	}
-	sent := &workers.SentFiles{Dir: dir, Remove: sync.OnceFunc(func() {
-		_ = os.RemoveAll(dir)
+	sent := &workers.SentFiles{Dir: dir.Path, Remove: sync.OnceFunc(func() {
+		_ = dir.Remove()
 		free()
 	})}
 	for path, data := range files {
-		at := filepath.Join(dir, name, filepath.FromSlash(path))
+		at := filepath.Join(dir.Path, name, filepath.FromSlash(path))
 		err := os.MkdirAll(filepath.Dir(at), 0o700)
 		if err == nil {
 			err = os.WriteFile(at, data, 0o600)
