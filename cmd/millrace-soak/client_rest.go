@@ -17,7 +17,7 @@ type restRequest struct{ kind, query, body string }
 func text(rng *rand.Rand) string {
 	switch n := rng.IntN(600); {
 	case n == 0:
-		return "exit"
+		return fmt.Sprintf("exit %d", rng.IntN(1_000_000)) // another one each time: the server refuses one that has ended a process
 	case n == 1:
 		return "hang"
 	case n < 10:

@@ -41,6 +41,9 @@ type run struct {
 	memory   []sample
 }
 
+// mostProblems bounds the list of failures: one is enough for the run to fail.
+const mostProblems = 100
+
 // problem records a failure of the run.
 func (r *run) problem(err error) {
 	if err == nil {
@@ -48,9 +51,10 @@ func (r *run) problem(err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.problems) < 100 {
-		r.problems = append(r.problems, err.Error())
+	if len(r.problems) == mostProblems {
+		return
 	}
+	r.problems = append(r.problems, err.Error())
 	fmt.Fprintf(r.progress, "%s  FAILED %v\n", r.clock(), err)
 }
 
@@ -155,7 +159,10 @@ func (r *run) load(ctx context.Context, visitors []*visitor, d time.Duration, se
 		wg.Go(func() { v.visit(timed, seed+uint64(i)+1, r.problem) })
 	}
 	if disturb != nil {
-		wg.Go(func() { r.watch(timed) })
+		wg.Go(func() {
+			r.watch(timed)
+			cancel() // the server may have ended before
+		})
 		disturb(timed, rand.New(rand.NewPCG(seed, 0)))
 	}
 	wg.Wait()

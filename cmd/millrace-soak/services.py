@@ -8,7 +8,7 @@ class Words:
     def infer(self, text: str) -> int:
         if text == "raise":
             raise ValueError("asked to")
-        if text == "exit":
+        if text.startswith("exit"):
             os._exit(3)
         if text == "hang":
             time.sleep(5)
