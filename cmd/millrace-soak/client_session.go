@@ -44,25 +44,38 @@ func sessionRound(next func() client.Frame) func(context.Context, *visitor, *ran
 			}
 			streams = append(streams, st)
 		}
+		sent := make([]uint64, len(streams))
 		for range frames(rng) {
 			pace(ctx, rng)
-			st := streams[rng.IntN(len(streams))]
+			i := rng.IntN(len(streams))
+			st := streams[i]
 			v.account.send() // before, since the ending may come at once
 			if _, err := st.Send(ctx, next()); err != nil {
 				v.account.unsend()
 				return fmt.Errorf("sending: %w", err)
 			}
+			sent[i]++
 		}
-		for _, st := range streams {
-			if err := st.Drain(ctx); err != nil {
-				return err
-			}
-			if _, err := st.Close(ctx); err != nil {
+		for i, st := range streams {
+			if err := v.finish(ctx, st, sent[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+}
+
+// finish closes a stream when all its frames have ended. The server's totals must have all of them, unless the connection
+// was broken, with which totals may be lost.
+func (v *visitor) finish(ctx context.Context, st *client.Stream, sent uint64) error {
+	if err := st.Drain(ctx); err != nil {
+		return err
+	}
+	totals, err := st.Close(ctx)
+	if err == nil && !v.account.cut && (totals.Received != sent || totals.Results+totals.Drops+totals.Errors != sent) {
+		err = fmt.Errorf("a stream with %d frames was closed with the totals %+v", sent, totals)
+	}
+	return err
 }
 
 // reply counts an ending of a session.
