@@ -254,6 +254,13 @@ func TestRefusedChanges(t *testing.T) {
 	if s := r.show("door"); s.Models[0].Model != "eyes" || !strings.HasPrefix(s.Source, "exec:ffmpeg") {
 		t.Errorf("%+v", s)
 	}
+	// The configuration may name a private address; a request may keep it, and name no other one.
+	r.streams.Add(t, streams.Config{Name: "yard", Source: camera("64x48"), Model: "eyes", Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://127.0.0.1:9/own"}}})
+	for address, want := range map[string]int{"http://127.0.0.1:9/own": 200, "http://127.0.0.1:9/other": 403} {
+		if code, text := r.call("PATCH", "/v2/streams/yard", `{"sinks":{"webhook":"`+address+`"}}`); code != want {
+			t.Errorf("%s: %d %s, want %d", address, code, text, want)
+		}
+	}
 }
 
 // The configuration is read again: streams that are gone end, new ones begin, changed ones
