@@ -390,7 +390,7 @@ func TestHalfFloatsAndVaryingOutputs(t *testing.T) {
 // found, which are not a batch.
 func TestRowsThatAreNotABatch(t *testing.T) {
 	F := onnxfile.Float32
-	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 4)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
+	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 6)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
 		node("NonZero", "x", "at"), node("Transpose", "at", "places"),
 		node("Concat", "places places", "corners", onnxfile.Attr{Name: "axis", Value: int64(1)}),
 		node("Cast", "corners", "boxes", onnxfile.Attr{Name: "to", Value: int64(F)}),
@@ -403,20 +403,20 @@ func TestRowsThatAreNotABatch(t *testing.T) {
 	}
 	tensors := call(t, g)
 	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{IoU: 1}}}}))
-	for _, x := range [][]float32{{0, 0, 0, 0}, {0, 0.9, 0, 0}, {0.9, 0, 0.8, 0.7}, {0, 0, 0, 0}, {0, 0, 0, 0.6}} {
+	for _, x := range [][]float32{{5: 0}, {3: 0.9, 5: 0}, {2: 0.9, 4: 0.8, 5: 0.7}, {5: 0}, {5: 0.6}} {
 		var boxes, scores []float32
 		for i, v := range x {
 			if v != 0 {
 				boxes, scores = append(boxes, 0, float32(i), 0, float32(i)), append(scores, v)
 			}
 		}
-		got := tensors.send(t, tensor("x", stream.Float32, floats(x...), 1, 4))
+		got := tensors.send(t, tensor("x", stream.Float32, floats(x...), 1, 6))
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
 		want(t, got.outputs, 0, floats(boxes...), len(scores), 4)
 		want(t, got.outputs, 1, floats(scores...), len(scores))
-		got = named.send(t, tensor("x", stream.Float32, floats(x...), 1, 4))
+		got = named.send(t, tensor("x", stream.Float32, floats(x...), 1, 6))
 		if got.err != nil {
 			t.Fatal(got.err)
 		}

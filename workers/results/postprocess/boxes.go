@@ -16,6 +16,7 @@ type boxes struct {
 	index  *raw // the class of each box, or nil
 	first  int  // first class in results
 	maxSum float64
+	most   float32 // the highest score of a box since begin
 }
 
 func (c *Boxes) build(f *finder) (kind, error) {
@@ -64,7 +65,7 @@ func (c *Boxes) build(f *finder) (kind, error) {
 		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	}
 	k.boxList = &boxList{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
-	if err := k.boxList.complete(f, classes, c.Units, c.Background); err != nil {
+	if err := k.boxList.complete(f, classes, c.Units, k.boxes.spec.Name, c.Background); err != nil {
 		return nil, err
 	}
 	k.maxSum = 1.001 / c.Threshold // with a larger sum the softmax is below the threshold
@@ -107,6 +108,7 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 		}
 	}
 	k.begin()
+	k.most = 0
 	for row := range p.rows {
 		at := row * n
 		var own []float32
@@ -114,6 +116,12 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 			own = index[at : at+n]
 		}
 		k.row(places[4*at:4*(at+n)], scores[at*classes:(at+n)*classes], own, classes)
+	}
+	if k.most > 1+scoreSlack {
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name, "has the score %.6g, want 0 to 1: set output.boxes.activation: sigmoid, or softmax when the classes of a box share one sum", k.most)
+	}
+	if err := k.units.check(); err != nil {
+		return nil, err
 	}
 	return k.tensors(p.at), nil
 }
@@ -130,6 +138,7 @@ func (k *boxes) row(places, scores, index []float32, classes int) {
 			class = k.classAt(index[i])
 		}
 		if class >= 0 && k.accepts(score) {
+			k.most = max(k.most, score)
 			k.add(i, score, class, places[0], places[1], places[2], places[3])
 		}
 		places, scores = places[4:], scores[classes:]

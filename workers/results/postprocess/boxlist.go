@@ -25,6 +25,7 @@ type boxList struct {
 	least   float32 // score
 	classes bool
 	labels  labels
+	units   unitCheck
 
 	best       best
 	candidates []candidate // of all rows, row by row
@@ -36,12 +37,13 @@ type boxList struct {
 }
 
 // complete sets the fields that depend on the model. classes is the number of classes,
-// -1 = unknown; background says that the file of labels must not have a name for the
+// -1 = unknown; output has the boxes; background says that the file of labels must not have a name for the
 // background.
-func (f *boxList) complete(in *finder, classes int, units string, background bool) (err error) {
+func (f *boxList) complete(in *finder, classes int, units, output string, background bool) (err error) {
 	if f.sx, f.sy, err = in.scale(units == "normalised"); err != nil {
 		return err
 	}
+	f.units = in.unitCheck(units, output)
 	f.labels, err = in.readLabels(classes, background)
 	f.classes, f.best = classes != 1, newBest(maxCandidates)
 	if f.overlap == nil {
@@ -67,6 +69,7 @@ func (f *boxList) specs() []stream.TensorSpec {
 // begin removes the rows of the previous call.
 func (f *boxList) begin() {
 	f.candidates, f.ends, f.best.candidates = f.candidates[:0], f.ends[:0], f.best.candidates[:0]
+	f.units.begin()
 }
 
 // accepts reports whether a box with this score can be part of the result.
@@ -86,6 +89,7 @@ func (f *boxList) add(index int, score float32, class int, a, b, c, d float32) {
 	}
 	h.x1, h.y1, h.x2, h.y2 = h.x1*f.sx, h.y1*f.sy, h.x2*f.sx, h.y2*f.sy
 	if finite(h.x1) && finite(h.y1) && finite(h.x2) && finite(h.y2) && h.x1 <= h.x2 && h.y1 <= h.y2 {
+		f.units.see(a, b, c, d)
 		f.best.add(h)
 	}
 }

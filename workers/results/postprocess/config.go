@@ -47,7 +47,7 @@ type Boxes struct {
 type YOLO struct {
 	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
 	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model leaves out overlapping boxes itself"`
-	Layout    string  `yaml:"layout" words:"v5 v8" unset:"the one that fits" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n] or [n, 4+classes]; not for end2end"`
+	Layout    string  `yaml:"layout" words:"v5 v8 yolox" unset:"the one that fits" help:"v5 is [n, 5+classes], objectness times class; yolox is v5 with positions in cells of grids; v8 is [4+classes, n] or [n, 4+classes]; not for end2end"`
 	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" help:"key points of a pose and numbers of each, such as 17x3"`
 	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`

@@ -24,7 +24,7 @@ func TestValidate(t *testing.T) {
 		{Config{Boxes: &Boxes{Format: "yxyx"}}, "output.boxes.format", "xyxy, xywh or cxcywh"},
 		{Config{YOLO: &YOLO{Units: "percent"}}, "output.yolo.units", "pixels or normalised"},
 		{Config{Masks: &Masks{Activation: "relu"}}, "output.masks.activation", "softmax"},
-		{Config{YOLO: &YOLO{Layout: "v9"}}, "output.yolo.layout", "v5 or v8"},
+		{Config{YOLO: &YOLO{Layout: "v9"}}, "output.yolo.layout", "v5, v8 or yolox"},
 		{Config{Labels: "x", Embedding: &Embedding{}}, "output.labels", "embedding have no names"},
 	} {
 		wantError(t, c.config.Validate(), stream.InvalidArgument, c.field, c.text)
@@ -139,7 +139,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 	few, many := tensor("o", slices.Concat(detections(1), detections(2)), 2, 40, 8), tensor("o", slices.Concat(detections(30), detections(3)), 2, 40, 8)
 	v8few, v8many := tensor("o", turn(few.Float32s()[:320], 8), 1, 8, 40), tensor("o", turn(many.Float32s()[:320], 8), 1, 8, 40)
-	half := stream.Tensor{Name: "o", Datatype: stream.Float16, Shape: []int{1, 40, 8}, Data: bytes.Repeat([]byte{0, 0x3c}, 320)}
+	half := stream.Tensor{Name: "o", Datatype: stream.Float16, Shape: []int{1, 40, 8}, Data: bytes.Repeat([]byte{0, 0x4c, 0, 0x4c, 0, 0x4c, 0, 0x4c, 0, 0x3c, 0, 0x3c, 0, 0x3c, 0, 0x3c}, 40)}
 	misplaced := tensor("o", make([]float32, 321), 1, 40, 8)
 	misplaced.Data = append(make([]byte, 1, 1300), misplaced.Data[:1280]...)[1:]
 	for _, c := range []struct {

@@ -23,6 +23,7 @@ type keypoints struct {
 	sx, sy float32
 	least  float32
 	heat   bool
+	units  unitCheck
 
 	shapes shapes
 	data   []byte
@@ -56,6 +57,7 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 	if c.Scores != "" && k.scores == nil {
 		return nil, f.bad("scores", "is set, but %s has scores already", r.spec.Name)
 	}
+	k.units = f.unitCheck(c.Units, r.spec.Name)
 	k.sx, k.sy, err = f.scale(k.heat || c.Units == "normalised")
 	return k, err
 }
@@ -79,6 +81,7 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 		return nil, err
 	}
 	k.data = k.data[:0]
+	k.units.begin()
 	bodies, points := k.bodies(shape)
 	switch {
 	case k.heat:
@@ -90,6 +93,7 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 			x, y, score := peak(values[:h*w], w)
 			k.point(p.at, x/float32(w), y/float32(h), score)
 		}
+		k.units.begin() // cells are not coordinates of the model
 	case shape[len(shape)-1] == 3:
 		for ; len(values) > 0; values = values[3:] {
 			k.point(p.at, values[0], values[1], values[2])
@@ -106,6 +110,9 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 			}
 			k.point(p.at, values[0], values[1], score)
 		}
+	}
+	if err := k.units.check(); err != nil {
+		return nil, err
 	}
 	return append(k.out[:0], stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, bodies, points, 3), Data: k.data}), nil
 }
@@ -130,12 +137,15 @@ func (k *keypoints) each(p *part, bodies, points int) (scores []float32, each in
 
 // point writes a raw point.
 func (k *keypoints) point(at Mapping, x, y, score float32) {
+	rawX, rawY := x, y
 	x, y = at.point(x*k.sx, y*k.sy)
 	switch {
 	case !finite(x) || !finite(y) || !finite(score):
 		x, y, score = 0, 0, 0
 	case score < k.least:
 		score = 0
+	default:
+		k.units.see(rawX, rawY)
 	}
 	k.data = stream.AppendFloat32(k.data, x, y, score)
 }

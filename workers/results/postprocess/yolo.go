@@ -14,6 +14,7 @@ type yolo struct {
 	raw   *raw
 	proto *raw // the prototypes of the masks of task segment, or nil
 	form  yoloForm
+	cells []cell // of each box, for layout yolox
 
 	// The best score of each box of a tensor of columns, and its class.
 	most  []float32
@@ -53,8 +54,16 @@ func (c *YOLO) build(f *finder) (kind, error) {
 	if k.form.end2end {
 		k.iou = cmp.Or(c.IoU, 1) // the model has left out what overlaps
 	}
+	if k.form.yolox {
+		if c.Units != "pixels" {
+			return nil, f.bad("units", "is %s, but layout yolox has positions in cells of grids: leave units out", c.Units)
+		}
+		if k.cells, err = yoloxCells(f); err != nil {
+			return nil, err
+		}
+	}
 	f.names = names
-	if err := k.complete(f, k.form.classes, c.Units, false); err != nil {
+	if err := k.complete(f, k.form.classes, c.Units, r.spec.Name, false); err != nil {
 		return nil, err
 	}
 	if k.form.task == "segment" {
@@ -88,6 +97,9 @@ func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
 	if width != k.form.width {
 		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "is %v: a box has %d numbers, want %d", shape, width, k.form.width)
 	}
+	if k.cells != nil && k.n != len(k.cells) {
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "is %v: YOLOX's grids have %d boxes for the size of the model's input", shape, len(k.cells))
+	}
 	k.begin()
 	size := k.n * width
 	for row := range p.rows {
@@ -106,6 +118,9 @@ func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
 			return nil, err
 		}
 		k.end()
+	}
+	if err := k.units.check(); err != nil {
+		return nil, err
 	}
 	out := k.tensors(p.at)
 	switch k.form.task {
@@ -134,6 +149,9 @@ func (k *yolo) place(i, from int, score float32, class int) {
 		turn := k.at(i, k.form.width-1)
 		w, h := halfSides(c, d, turn)
 		a, b, c, d = a-w, b-h, a+w, b+h
+	}
+	if k.cells != nil {
+		a, b, c, d = k.cells[i].box(a, b, c, d)
 	}
 	k.add(i, score, class, a, b, c, d)
 }

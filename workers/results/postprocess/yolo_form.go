@@ -14,6 +14,7 @@ import (
 //
 //	detect, v8   cx cy w h, a score for each class
 //	detect, v5   cx cy w h, objectness, a score for each class
+//	detect, yolox  the same, with cx cy in cells of a grid and logarithms of w h in cells
 //	segment      after the classes of v8 or v5: a coefficient for each prototype of masks
 //	pose         after the classes of v8: x y, or x y visibility, of each key point
 //	obb          after the classes of v8: the angle in radians, clockwise
@@ -24,6 +25,7 @@ type yoloForm struct {
 	task    string // detect, segment, pose or obb
 	end2end bool   // the model leaves out what overlaps
 	v5, v7  bool
+	yolox   bool // v5, with positions in cells of grids
 	columns bool // [numbers of a box, n]; otherwise [n, numbers of a box]
 	width   int  // numbers of a box
 	classes int  // -1 = unknown
@@ -47,6 +49,8 @@ func (f yoloForm) layout() string {
 	switch {
 	case f.end2end:
 		return ""
+	case f.yolox:
+		return "yolox"
 	case f.v5:
 		return "v5"
 	}
@@ -100,6 +104,8 @@ func (f yoloForm) describe() string {
 		text = "final boxes, each row with corners, score, class"
 	case f.task == "obb":
 		text = "rotated boxes of " + f.classesText()
+	case f.yolox:
+		text = "boxes of " + f.classesText() + " with objectness, positions in cells of YOLOX's grids"
 	case f.v5:
 		text = "boxes of " + f.classesText() + " with objectness"
 	default:
@@ -163,7 +169,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	case 1:
 		return forms[0], k.names, nil
 	case 0:
-		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] (v8), [n, 5+classes] (v5) and [n, 6+extra] (end2end); extra is 0 for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment", describe([]stream.TensorSpec{s}), k.says())
+		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] (v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment", describe([]stream.TensorSpec{s}), k.says())
 	}
 	list := make([]string, len(forms))
 	for i, o := range forms {
@@ -263,6 +269,9 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	if a > 0 {
 		list = append(k.rawForms(a, true), list...)
 	}
+	if k.mayBeGrid(a) && b > 5 {
+		list = append(list, yoloForm{task: "detect", v5: true, yolox: true, width: b, classes: b - 5})
+	}
 	likely := func(o yoloForm) int {
 		switch {
 		case o.columns:
@@ -321,6 +330,13 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 		list = slices.DeleteFunc(list, func(o yoloForm) bool { return o.task == "obb" && !o.end2end })
 	}
 	return distinct(list)
+}
+
+// mayBeGrid reports whether a tensor of n boxes can have their positions in cells of grids, as YOLOX's export has. It writes
+// no metadata.
+func (k *yoloFacts) mayBeGrid(n int) bool {
+	fits := n < 0 || len(k.anchors) > 0 && n == k.anchors[0]
+	return fits && (k.layout == "yolox" || k.layout == "" && k.names == nil && n > 0)
 }
 
 // likely says how well n boxes of width numbers fit: 3 when most models of the input's size
