@@ -118,6 +118,21 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	return func() { d.forget(name) }, nil
 }
 
+// Check reports whether a sink that a request has made, perhaps of an earlier run of the server, may write its file: in the folder, and
+// not through a link that leads out of it.
+func (d *Files) Check(c *File) error {
+	if d == nil {
+		return stream.Errorf(stream.PermissionDenied, "sinks.file", "%.140q was named by a request, and the server has no folder for such files: set sinks.folder, or change the stream", c.Path)
+	}
+	if err := checkName(c.Path); err != nil {
+		return err
+	}
+	if _, err := d.root.Stat(c.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return stream.Errorf(stream.InvalidArgument, "sinks.file", "is not in the folder sinks.folder: %w", err)
+	}
+	return nil
+}
+
 // checkName checks the name of a file that a request names.
 func checkName(name string) error {
 	why := ""

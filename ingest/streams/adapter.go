@@ -138,10 +138,17 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	case len(a.runners) >= a.opts.MaxStreams:
 		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.runners))
 	}
-	f := newRunner(a, c, origin)
+	var refused error
+	if origin == "request" {
+		refused = a.mayWrite(c)
+	}
+	f := newRunner(a, c, origin, refused)
 	a.added++
 	f.kept, f.id = kept, a.added
 	a.runners[c.Name] = f
+	if refused != nil {
+		a.opts.Log.Warn("a stream of streams_file is refused, and does not run", "stream", c.Name, "setting", "sinks.folder", "error", refused)
+	}
 	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(), "origin", origin)
 	a.tasks.Go("stream", func() {
 		defer a.removed(f)

@@ -285,6 +285,17 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 	return nil
 }
 
+// mayWrite reports whether a stream of a request may write its file: it may have been stored by an earlier run of the server, with other
+// settings, or written into streams_file by a person.
+func (a *Adapter) mayWrite(c Config) error {
+	for _, k := range c.Sinks {
+		if f, ok := setting.Filled(k).(*sinks.File); ok {
+			return a.opts.Files.Check(f)
+		}
+	}
+	return nil
+}
+
 // makeFile makes the file of a sink that a request names, unless it is open already. undo removes it again.
 func (a *Adapter) makeFile(open []openSink, c Config, client *stream.Account) (undo func(), err error) {
 	for _, k := range c.Sinks {

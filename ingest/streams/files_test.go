@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,66 @@ func TestFilesOfRequests(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "mine")); string(text) != "mine\n" {
 		t.Errorf("a file that existed has %q", text)
+	}
+}
+
+// A stored stream whose file is not in the folder does not run, says why, stays stored, and runs once its sinks are changed.
+func TestKeptFileOutside(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	camera := newMotionJPEG(t, 64, 48)
+	for _, c := range []struct{ name, file, folder, want string }{
+		{"an absolute path", filepath.Join(outside, "x"), dir, "sinks.folder, such as door.jsonl"},
+		{"a path upwards", "../" + filepath.Base(outside) + "/x", dir, "sinks.folder, such as door.jsonl"},
+		{"a link", "out/x", dir, "is not in the folder sinks.folder: "},
+		{"no folder", filepath.Join(outside, "x"), "", "has no folder for such files: set sinks.folder"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kept := filepath.Join(t.TempDir(), "streams.json")
+			one := func(name, sinks string) string {
+				return fmt.Sprintf(`{"name":%q,"source":%q,"model":"eyes","sinks":{%s}}`, name, camera.URL, sinks)
+			}
+			if err := os.WriteFile(kept, fmt.Appendf(nil, `{"streams":[%s,%s]}`, one("door", fmt.Sprintf(`"file":%q`, c.file)), one("yard", "")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var files *sinks.Files
+			if c.folder != "" {
+				var err error
+				if files, err = sinks.OpenFiles(c.folder, 1<<30); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var log logged
+			r := start(t, streams.Options{AllowPrivate: true, Files: files, Store: open(t, kept), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			r.until("yard", "results", func(s shown) bool { return s.Results > 0 })
+			s := r.show("door")
+			if s.State != "failed" || s.Error == nil || !strings.HasPrefix(s.Error.Message, "sinks.file: ") || !strings.Contains(s.Error.Message, c.want) || s.Frames != 0 {
+				t.Errorf("%+v, %+v", s, s.Error)
+			}
+			var warning string
+			for l := range strings.Lines(log.String()) {
+				if strings.Contains(l, "level=WARN") && strings.Contains(l, "stream=door") {
+					warning += l
+				}
+			}
+			if !strings.Contains(warning, "setting=sinks.folder") || strings.Count(warning, "\n") != 1 {
+				t.Errorf("the log has %q", warning)
+			}
+			if code, text := r.call("GET", "/v2/streams/door/results", ""); code != 409 {
+				t.Errorf("results: %d %s", code, text)
+			}
+			r.call("PATCH", "/v2/streams/door", `{"max_fps":2}`)
+			if text, err := os.ReadFile(kept); err != nil || !strings.Contains(string(text), fmt.Sprintf("%q", c.file)) {
+				t.Errorf("it is not stored any more: %v %s", err, text)
+			}
+			r.want(200, "PATCH", "/v2/streams/door", `{"sinks":{"file":""}}`)
+			r.until("door", "results", func(s shown) bool { return s.Results > 0 && s.Error == nil })
+			if left, _ := filepath.Glob(filepath.Join(outside, "*")); len(left) > 0 {
+				t.Errorf("outside of the folder there is %v", left)
+			}
+		})
 	}
 }
 

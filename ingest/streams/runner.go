@@ -54,6 +54,7 @@ type runner struct {
 	public    publicParts     // which parts of now come from a request
 	consumers []*consumer     // one for each model; replaced, with countMu held too, and not changed
 	opened    uint64          // consumers so far
+	refused   error           // why it does not run; nil if it does
 	begun     bool            // run has started the goroutines
 	over      bool            // the video has ended: no more goroutines start
 	sinks     []openSink      // replaced, and not changed
@@ -91,7 +92,8 @@ type maker struct {
 	public  bool // public addresses only
 }
 
-func newRunner(a *Adapter, c Config, origin string) *runner {
+// newRunner returns the runner of a stream. refused is why it is only shown; nil if it runs.
+func newRunner(a *Adapter, c Config, origin string, refused error) *runner {
 	public := a.publicOnly(origin)
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
@@ -106,10 +108,23 @@ func newRunner(a *Adapter, c Config, origin string) *runner {
 		f.consumers = append(f.consumers, f.newConsumer(m))
 	}
 	f.preview.setSeveral(len(f.consumers) > 1)
+	if refused != nil {
+		f.refuse(refused)
+		return f
+	}
 	for _, k := range c.Sinks {
 		f.sinks = append(f.sinks, f.openSink(k, maker{origin == "request", public}))
 	}
 	return f
+}
+
+// refuse makes the runner of a stream that is shown, with the reason, and does not run. A change of its sinks starts it.
+func (f *runner) refuse(why error) {
+	f.refused, f.over = why, true
+	f.setIdle(sources.Status{State: sources.Failed, Err: why})
+	for _, c := range f.consumers {
+		c.state = sources.Ended
+	}
 }
 
 func (f *runner) newConsumer(m ModelConfig) *consumer {
@@ -141,6 +156,12 @@ func (f *runner) startSink(s openSink) {
 // that the runner can still be read until it is deleted.
 func (f *runner) run() {
 	defer f.cancel()
+	if f.refused != nil {
+		f.results.close()
+		f.closePreviews()
+		<-f.ctx.Done()
+		return
+	}
 	f.delivery.Go("sinks", f.write, nil)
 	f.mu.Lock()
 	f.begun = true
