@@ -186,7 +186,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 			stop()
 		}
 		st := r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })
-		if !strings.Contains(st.Err.Error(), "onnection refused") || strings.Contains(st.Err.Error(), "geheim") {
+		if !strings.Contains(st.Err.Error(), "nothing accepts connections at this port") || strings.Contains(st.Err.Error(), "geheim") {
 			t.Error(st.Err)
 		}
 		r.cancel(errStop)

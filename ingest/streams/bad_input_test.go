@@ -77,12 +77,12 @@ func TestBadInput(t *testing.T) {
 		if c.some != (s.Frames > 0) || s.Frames > 30 || c.state == "failed" && s.Restarts != 0 {
 			t.Errorf("%s: %+v", c.source, s)
 		}
-		if s.Error != nil && (!strings.Contains(s.Error.Message, c.says) || !strings.Contains(s.Error.Message, c.source)) {
-			t.Errorf("%s: %q does not say %q and its name", c.source, s.Error.Message, c.says)
+		if s.Error != nil && (!strings.Contains(s.Error.Message, c.says) || !strings.Contains(s.Source, c.source)) {
+			t.Errorf("%s: %q of %s does not say %q and its name", c.source, s.Error.Message, s.Source, c.says)
 		}
 		// Over HTTP a cut file may be a transfer that failed, and is read again.
 		s = r.until(name("http", c.source), "an error", func(s shown) bool { return s.State == "ended" || s.Error != nil })
-		if c.some != (s.Frames > 0) || s.Error != nil && !strings.Contains(s.Error.Message, strings.TrimPrefix(web.URL, "http://")) {
+		if c.some != (s.Frames > 0) || s.Error != nil && !strings.Contains(s.Source, web.URL) {
 			t.Errorf("%s over HTTP: %+v: %+v", c.source, s, s.Error)
 		}
 	}

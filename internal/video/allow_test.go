@@ -54,7 +54,7 @@ func TestOddFormatsAreRefused(t *testing.T) {
 	} {
 		refuse(t, Options{URL: c.url}, Unsupported, c.want)
 	}
-	refuse(t, Options{URL: s.URL + "/list.m3u8"}, NotVideo, "first segment")
+	refuse(t, Options{URL: s.URL + "/list.m3u8"}, NotVideo, "the first part of its playlist")
 }
 
 // The address of a source on descriptor 3 is a script, whose entry is not.

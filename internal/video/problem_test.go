@@ -1,14 +1,12 @@
 package video
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/textproto"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,41 +15,6 @@ import (
 	"testing"
 	"time"
 )
-
-// rtspAnswers serves RTSP that answers each request but OPTIONS with a status.
-func rtspAnswers(t *testing.T, status string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				in := textproto.NewReader(bufio.NewReader(c))
-				for {
-					request, err := in.ReadLine()
-					header, err2 := in.ReadMIMEHeader()
-					if err != nil || err2 != nil {
-						return
-					}
-					answer := status
-					if strings.HasPrefix(request, "OPTIONS ") {
-						answer = "200 OK"
-					}
-					_, _ = fmt.Fprintf(c, "RTSP/1.0 %s\r\nCSeq: %s\r\nContent-Length: 0\r\n\r\n", answer, header.Get("CSeq"))
-				}
-			}()
-		}
-	}()
-	return "rtsp://" + l.Addr().String()
-}
 
 // closedPort returns the address of a port at which nobody listens.
 func closedPort(t *testing.T) string {
@@ -118,10 +81,10 @@ func TestProblemsAreOneSentence(t *testing.T) {
 		{"http 404", secret(web, "/404"), NotFound, "there is nothing at this address (the server answers 404 Not Found)", "404"},
 		{"http 418", secret(web, "/418"), Refused, "the connection was refused or failed (the server answers 418 I'm a teapot)", "418"},
 		{"http 503", secret(web, "/503"), Refused, "the connection was refused or failed (the server answers 503 Service Unavailable)", "503"},
-		{"rtsp 401", secret(rtspAnswers(t, "401 Unauthorized"), "/x"), Auth, "access was denied; check user name and password (the server answers 401 Unauthorized)", "401"},
-		{"rtsp 404", secret(rtspAnswers(t, "404 Not Found"), "/x"), NotFound, "there is nothing at this address (the server answers 404 Not Found)", "404"},
-		{"rtsp 461", secret(rtspAnswers(t, "461 Unsupported Transport"), "/x"), Refused, "the connection was refused or failed (" + wrongTransport + ")", "4XX"},
-		{"rtsp 454", secret(rtspAnswers(t, "454 Session Not Found"), "/x"), Refused, "the connection was refused or failed (the server answers 454)", "4XX"},
+		{"rtsp 401", secret(rtspReplies(t, "401 Unauthorized"), "/x"), Auth, "access was denied; check user name and password (the server answers 401 Unauthorized)", "401"},
+		{"rtsp 404", secret(rtspReplies(t, "404 Not Found"), "/x"), NotFound, "there is nothing at this address (the server answers 404 Not Found)", "404"},
+		{"rtsp 461", secret(rtspReplies(t, "461 Unsupported Transport"), "/x"), Refused, "the connection was refused or failed (" + wrongTransport + ")", "4XX"},
+		{"rtsp 454", secret(rtspReplies(t, "454 Session Not Found"), "/x"), Refused, "the connection was refused or failed (the server answers 454)", "4XX"},
 		{"no file", filepath.Join(t.TempDir(), "missing.mp4"), NotFound, "there is nothing at this address (no such file)", "No such file"},
 		{"no video", write(t, "noise.bin", bytes.Repeat([]byte{1, 5, 0x33, 0xf9}, 5000)), NotVideo, "there is no video in it (" + damaged + ")", "Invalid data"},
 		{"a text", write(t, "text.txt", bytes.Repeat([]byte("All work and no play.\n"), 4000)), NotVideo, "there is no video in it (it is a text file)", ""},

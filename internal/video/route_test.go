@@ -174,8 +174,8 @@ func TestAllowed(t *testing.T) {
 	}
 	_ = l.Close()
 	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
-		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: allowPublic}, Refused, "onnection refused")
-		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: allowPublic}, NotFound, "resolve hostname")
+		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: allowPublic}, Refused, "nothing accepts connections at this port")
+		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: allowPublic}, NotFound, "no host of this name was found")
 	}
 	for _, u := range []string{"rtmp://127.0.0.1/x", sample(t), "/dev/video0", "exec:true"} {
 		refuse(t, Options{URL: u, Allow: allowPublic}, Unsupported, "Options.Allow")
