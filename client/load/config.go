@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"math"
@@ -27,6 +28,7 @@ type Config struct {
 	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
 	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
 	Tensor   bool              `json:"tensor,omitempty"`   // --tensor: over REST, the payload is the bytes of one tensor
+	Any      bool              `json:"any,omitempty"`      // with Tensor: the model declares no inputs; the options datatype and shape are UINT8 and the size of each payload unless they are set
 	Token    string            `json:"-"`                  // --token-file: an API key of the server, sent as Authorization: Bearer; not in the report
 	TLS      *tls.Config       `json:"-"`                  // how the server's certificate is verified; nil = by the system's certificate authorities
 	Target   Target            `json:"-"`                  // instead of the fields above
@@ -176,6 +178,16 @@ func (c *Config) validateTarget() error {
 		return fmt.Errorf("--tensor: is for --protocol rest: frames of plain WebSocket are pictures or bytes")
 	}
 	return nil
+}
+
+// anyTensor returns the URL of requests to a model that takes any tensor, and the size of an element if the URL has no shape.
+func (c *Config) anyTensor() (url string, element int) {
+	more := map[string]string{"datatype": string(stream.Uint8)}
+	of := stream.Datatype(cmp.Or(c.Options["datatype"], more["datatype"]))
+	if c.Options["shape"] == "" {
+		element = of.Size() // 0 of BYTES, for which the server asks for a shape
+	}
+	return c.address("http", "infer", more), element
 }
 
 // address returns the URL of path on the server. Its query has the options, and those of

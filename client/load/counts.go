@@ -1,6 +1,8 @@
 package load
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +16,34 @@ type shard struct {
 	cfg *Config
 	mu  sync.Mutex
 	counts
+	first  map[stream.Code]firstError
 	row    counts        // of this second
 	latest time.Duration // time of the newest ending
+}
+
+// firstError is the first message of the errors with one code, and when it came.
+type firstError struct {
+	at   time.Duration
+	text string
+}
+
+// maxMessage bounds a message that is kept, in characters.
+const maxMessage = 500
+
+// keep keeps the message of an error, unless an earlier one has its code.
+func (s *shard) keep(code stream.Code, err error, at time.Duration) {
+	if _, kept := s.first[code]; !kept {
+		s.first[code] = firstError{at, fmt.Sprintf("%.*s", maxMessage, strings.ToValidUTF8(err.Error(), "\uFFFD"))}
+	}
+}
+
+// mergeFirst keeps the messages of the shard in all that are earlier than those there.
+func (s *shard) mergeFirst(all map[stream.Code]firstError) {
+	for code, e := range s.first {
+		if kept, ok := all[code]; !ok || e.at < kept.at {
+			all[code] = e
+		}
+	}
 }
 
 // counts has the numbers of frames by their endings, and their times.
@@ -89,12 +117,17 @@ func (s *shard) ended(e *Ending, m sentFrame, known bool, now time.Duration) boo
 	from, age := s.cfg.measureFrom(), now-m.due
 	good := s.cfg.Deadline == 0 || age <= s.cfg.Deadline
 	inside := false
+	code := stream.Code("")
+	if e.Outcome == stream.Failed {
+		code = stream.CodeOf(e.Err)
+		s.keep(code, e.Err, now)
+	}
 	for _, t := range []*counts{&s.counts, &s.row} {
 		switch e.Outcome {
 		case stream.Dropped:
 			t.drops[e.Reason]++
 		case stream.Failed:
-			t.errors[e.Code]++
+			t.errors[code]++
 		default:
 			t.answered++
 			if good {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // WriteJSON writes the report as one JSON object.
@@ -54,7 +55,11 @@ func (r *Report) WriteText(w io.Writer) error {
 		of   map[string]uint64
 	}{{"dropped", r.Drops}, {"failed", r.Errors}, {"lost", r.Lost}} {
 		for _, k := range slices.Sorted(maps.Keys(m.of)) {
-			line(m.name, "%d %s", m.of[k], k)
+			text := k
+			if first := r.FirstErrors[k]; first != "" && m.name == "failed" {
+				text += ", the first: " + printable(first)
+			}
+			line(m.name, "%d %s", m.of[k], text)
 		}
 	}
 	if r.Unsent > 0 {
@@ -79,6 +84,16 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// printable returns a text of the server on one line, without characters that a terminal obeys.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
 }
 
 // String returns the row as one line of text.

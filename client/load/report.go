@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"millrace/internal/histogram"
+	"millrace/stream"
 )
 
 // Report is the result of a run. Counts are of the whole run; rates and latencies leave
@@ -26,6 +27,8 @@ type Report struct {
 
 	Drops  map[string]uint64 `json:"drops"`  // by reason
 	Errors map[string]uint64 `json:"errors"` // by code
+	// FirstErrors has the first message of each code in Errors, 500 characters at most.
+	FirstErrors map[string]string `json:"first_errors"`
 
 	// Faults of the server, 0 if it is correct: frames without an ending, endings
 	// without a frame, and streams that failed, by their error.
@@ -103,9 +106,11 @@ func rowOf(t *counts, at, length time.Duration) Row {
 func (r *run) report() *Report {
 	t := newCounts()
 	var last time.Duration
+	first := map[stream.Code]firstError{}
 	for _, s := range r.shards {
 		s.mu.Lock()
 		t.merge(&s.counts)
+		s.mergeFirst(first)
 		last = max(last, s.latest)
 		s.mu.Unlock()
 	}
@@ -113,10 +118,13 @@ func (r *run) report() *Report {
 	rep := &Report{
 		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, DeadlineMS: millis(c.Deadline),
 		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
-		Drops: texts(t.drops), Errors: texts(t.errors), Unexpected: t.unexpected, Lost: r.lostBy,
+		Drops: texts(t.drops), Errors: texts(t.errors), FirstErrors: make(map[string]string, len(first)), Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
 		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropNotice: quantilesOf(&t.dropAge),
 		Rows: r.rows,
+	}
+	for code, e := range first {
+		rep.FirstErrors[string(code)] = e.text
 	}
 	if c.Rate > 0 {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)

@@ -20,10 +20,11 @@ import (
 // REST is a target of inference requests over HTTP. Each frame is one POST. A stream has
 // as many connections as requests in flight.
 type REST struct {
-	URL      string // http://host:port/v2/models/NAME/infer?options
+	URL      string // http://host:port/v2/models/NAME/infer?options; with Element, there is an option
 	Header   map[string]string
 	Tensor   bool          // the frame is the bytes of one tensor, not a picture
 	Timeout  time.Duration // of one request; 0 = DefaultTimeout
+	Element  int           // bytes of an element: the option shape of a request is the number of elements of its frame; 0 = URL has it, or the model knows it
 	InFlight int           // requests in flight on one stream; 0 = DefaultInFlight
 	TLS      *tls.Config   // nil = by the system's certificate authorities
 }
@@ -118,7 +119,11 @@ func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) erro
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.Header.SetMethod(fasthttp.MethodPost)
-	req.SetRequestURI(t.URL)
+	if t.Element > 0 {
+		req.SetRequestURI(fmt.Sprintf("%s&shape=%d", t.URL, len(f.Data)/t.Element))
+	} else {
+		req.SetRequestURI(t.URL)
+	}
 	for k, v := range t.Header {
 		req.Header.Set(k, v)
 	}
@@ -139,11 +144,12 @@ func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) erro
 		return nil
 	}
 	var refusal struct {
-		Code stream.Code `json:"code"`
+		Code  stream.Code `json:"code"`
+		Error string      `json:"error"`
 	}
 	_ = json.Unmarshal(resp.Body(), &refusal) // a reply of another format has no code
 	code := cmp.Or(refusal.Code, stream.Code(fmt.Sprintf("http_%d", resp.StatusCode())))
-	return stream.Errorf(code, "", "%.200s", resp.Body())
+	return stream.Errorf(code, "", "%.*s", maxMessage, cmp.Or(refusal.Error, string(resp.Body())))
 }
 
 // Connection is the code of a request that failed with its connection.

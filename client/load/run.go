@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"millrace/stream"
 )
 
 // run is one measurement.
@@ -63,7 +65,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r.frames = frames
 	for range min(shardCount, r.cfg.Streams) {
-		r.shards = append(r.shards, &shard{cfg: &r.cfg, counts: newCounts(), row: newCounts()})
+		r.shards = append(r.shards, &shard{cfg: &r.cfg, counts: newCounts(), row: newCounts(), first: map[stream.Code]firstError{}})
 	}
 	r.origin = time.Now()
 	defer r.close()
@@ -90,6 +92,9 @@ func (c *Config) target() (Target, error) {
 		return c.Target, nil
 	case c.Protocol == RESTProtocol:
 		t := REST{URL: c.address("http", "infer", nil), Header: all, Tensor: c.Tensor, TLS: c.TLS}
+		if c.Any {
+			t.URL, t.Element = c.anyTensor()
+		}
 		if c.Rate == 0 {
 			t.InFlight = c.Window
 		}

@@ -3,6 +3,7 @@ package load_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/jpeg"
 	"math"
@@ -75,6 +76,12 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	sizes := t.TempDir()
+	for i, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(sizes, name), make([]byte, 100+i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	one := []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 4}, Data: make([]byte, 4)}}
 	native := load.Calls{Call: func(ctx context.Context, _ int, _ *load.Frame) (int, error) {
 		r, err := s.Native().Infer(ctx, "echo", one)
@@ -104,6 +111,9 @@ func TestServer(t *testing.T) {
 		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none", "window", "64", "max_age_ms", "60000", "deadline_ms", "60000"), Streams: 4, Rate: 100, Frames: 20}, true},
 		{"v1 pictures", load.Config{Model: "motion", Protocol: "v1", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
 		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3, Frames: 30}, false},
+		{"rest any tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Dir: sizes, Streams: 2, Frames: 10}, false},
+		{"rest any floats", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("datatype", "FP32"), Frames: 3}, false},
+		{"rest any shape", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("shape", "1,4,256"), Frames: 3}, false},
 		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},
 		{"rest open", load.Config{Model: "echo", Protocol: "rest", Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
 		{"native", load.Config{Target: native, Streams: 4, Window: 4, Frames: 50}, true},
@@ -163,8 +173,32 @@ func TestServer(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		r = run(t, load.Config{URL: url, Model: "none", Protocol: "rest", Frames: 2})
-		if r.Errors["not_found"] != 2 {
+		if r.Errors["not_found"] != 2 || !strings.Contains(r.FirstErrors["not_found"], `"none" is not loaded`) {
 			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("the first message of each code", func(t *testing.T) {
+		for protocol, want := range map[string]string{
+			load.RESTProtocol: "datatype: model echo takes any tensor: set the options datatype and shape", load.WebSocketProtocol: "", load.V1Protocol: "",
+		} {
+			c := load.Config{URL: url, Protocol: protocol, Model: "motion", Streams: 20, Frames: 2} // bytes that are no picture
+			if want != "" {
+				c.Model, c.Tensor = "echo", true
+			}
+			r := run(t, c)
+			var text strings.Builder
+			if err := r.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			if r.Failed != 40 || len(r.Errors) != 1 || len(r.FirstErrors) != 1 {
+				t.Errorf("%s: %+v", protocol, r)
+			}
+			for code, first := range r.FirstErrors {
+				line := fmt.Sprintf("failed       40 %s, the first: %s\n", code, first)
+				if r.Errors[code] != 40 || first == "" || want != "" && first != want || !strings.Contains(text.String(), line) {
+					t.Errorf("%s: %d %s %q in\n%s", protocol, r.Errors[code], code, first, &text)
+				}
+			}
 		}
 	})
 }

@@ -168,7 +168,7 @@ func (c *sessionConn) reply(r client.Reply) {
 	case r.Dropped != "":
 		e.Outcome, e.Reason = stream.Dropped, r.Dropped
 	case r.Err != nil:
-		e.Outcome, e.Code = stream.Failed, stream.CodeOf(r.Err)
+		e.Outcome, e.Err = stream.Failed, r.Err
 	}
 	c.ended(e)
 }

@@ -31,7 +31,7 @@ type Ending struct {
 	Outcome stream.Outcome // Pending for Lost
 	Partial bool           // part of a result: the frame's ending follows
 	Reason  stream.Reason  // of a drop
-	Code    stream.Code    // of an error
+	Err     error          // of a frame that failed: stream.CodeOf is its code
 	Batch   int            // rows of its batch; 0 = unknown
 	Lost    error          // the stream failed: no more endings follow
 }
@@ -84,7 +84,7 @@ func (c *calls) Send(seq uint64, f *Frame) error {
 		<-c.places
 		e := Ending{Seq: seq, Outcome: stream.Answered, Batch: batch}
 		if err != nil {
-			e.Outcome, e.Code = stream.Failed, stream.CodeOf(err)
+			e.Outcome, e.Err = stream.Failed, err
 		}
 		if c.ctx.Err() == nil {
 			c.ended(e)

@@ -141,7 +141,7 @@ func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error
 	case m.Dropped != "":
 		e.Outcome, e.Reason = stream.Dropped, stream.Reason(m.Dropped)
 	case m.Error != nil:
-		e.Outcome, e.Code = stream.Failed, stream.Code(m.Error.Code)
+		e.Outcome, e.Err = stream.Failed, stream.Errorf(stream.Code(m.Error.Code), "", "%s", m.Error.Message)
 	}
 	return e, true, nil
 }

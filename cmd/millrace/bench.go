@@ -13,7 +13,7 @@ import (
 
 const benchExamples = `  millrace bench --model identity --streams 32 --window 8 --size 30000
   millrace bench --model motion --file frame.jpg --streams 10 --rate 30 --option policy=latest --deadline 100ms
-  millrace bench --model identity --protocol rest --streams 16 --json`
+  millrace bench --model identity --protocol rest --tensor --streams 16 --json`
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -37,7 +37,7 @@ latencies are measured from the time at which a frame was due. The exit status i
 	f.StringVar(&cfg.Model, "model", "", "the model (required)")
 	f.StringArrayVar(&options, "option", nil, "key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
 	f.StringArrayVar(&header, "header", nil, "name=value: a header of each request; may be repeated")
-	f.BoolVar(&cfg.Tensor, "tensor", false, "over REST: the payload is the bytes of one tensor")
+	f.BoolVar(&cfg.Tensor, "tensor", false, "over REST: the payload is the bytes of one tensor (of a model that declares no inputs: UINT8 in one dimension, unless --option datatype= and shape= say otherwise)")
 	f.IntVar(&cfg.Streams, "streams", 1, "streams that are open at once")
 	f.Float64Var(&cfg.Rate, "rate", 0, "frames per second of each stream (closed loop)")
 	f.BoolVar(&cfg.Poisson, "poisson", false, "open loop with random gaps instead of even ones")
@@ -96,9 +96,11 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if err := waitLoaded(c.Context(), cl, cfg.Model, c.ErrOrStderr()); err != nil {
 			return err
 		}
-		if _, err := cl.Metadata(c.Context(), cfg.Model, ""); err != nil {
+		m, err := cl.Metadata(c.Context(), cfg.Model, "")
+		if err != nil {
 			return suggestModel(c.Context(), cl, cfg.Model, err)
 		}
+		cfg.Any = cfg.Tensor && len(m.Inputs) == 0
 		var seconds *os.File
 		if csv != "" {
 			if seconds, err = os.Create(csv); err != nil {
@@ -133,7 +135,7 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File
 		}
 	}
 	if r.Answered == 0 && r.Failed > 0 {
-		return fmt.Errorf("no frame was answered: %s failed; millrace infer shows the message of such an error", listed(r.Errors))
+		return fmt.Errorf("no frame was answered: %s failed; the report has the first message of each code", listed(r.Errors))
 	}
 	if !r.OK() {
 		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))

@@ -290,6 +290,20 @@ func TestBench(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "10 answered") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
+	out, stderr, code = millrace(t, "bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor", "--frames", "10")
+	if code != 0 || !strings.Contains(out, "10 answered") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	failing := []string{"bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--tensor", "--option", "datatype=FP32", "--option", "shape=7", "--frames", "3"}
+	const first = "inputs[0].data: has 1024 bytes; expected FP32 of shape [7]"
+	if out, stderr, code = millrace(t, failing...); code != 1 || !strings.Contains(out, "3 invalid_argument, the first: "+first) {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	r = load.Report{}
+	out, stderr, code = millrace(t, append(failing, "--json")...)
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || !strings.HasPrefix(r.FirstErrors["invalid_argument"], first) {
+		t.Errorf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
 	if out, stderr, code = millrace(t, "bench", "--model", "nothing", "--addr", addr, "--frames", "1"); code != 1 || out != "" || !strings.Contains(stderr, "nothing") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
