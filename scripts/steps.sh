@@ -54,8 +54,8 @@ tests() {
         package='s/.*"Package":"\([^"]*\)".*/\1/'
         grep -F '"Test":' "$work/failed" | sed "$package" | sort -u >"$work/tested"
         if grep -vF '"Test":' "$work/failed" | sed "$package" | sort -u | grep -vxFf "$work/tested" ||
-            grep -E '"Output":"(panic: |fatal error: |WARNING: DATA RACE|goleak: )' "$work/events"; then
-            echo "a package above failed outside of its tests, or with a panic or a data race: a second run does not count"
+            grep -E '"Output":"(panic: |fatal error: |WARNING: DATA RACE|goleak: |.*found unexpected goroutines)' "$work/events"; then
+            echo "a package above failed outside of its tests, or with a panic, a data race or a leaked goroutine: a second run does not count"
             status=1
         fi
     fi
