@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"millrace/internal/testbuild"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
@@ -174,7 +175,7 @@ func serveAgain(t *testing.T, dir, config string) *program {
 // build runs a command to its end.
 func build(t *testing.T, name string, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(testneeds.Program(t, name), args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
 }

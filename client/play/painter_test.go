@@ -73,7 +73,7 @@ func TestOverlay(t *testing.T) {
 	c, stop := serve(t, "eyes=motion,width=80,height=60", "slow=delay,fixed=50ms,per_item=0ms,batching.max_size=1")
 	defer stop()
 	dir := t.TempDir()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 2, FPS: 10, Seed: 1}, "ffmpeg", dir, io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 2, FPS: 10, Seed: 1}, testneeds.Program(t, "ffmpeg"), dir, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/clip"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/server"
 	"millrace/stream"
@@ -63,7 +64,7 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 func TestRun(t *testing.T) {
 	c, stop := serve(t, "eyes=motion,width=80,height=60")
 	defer stop()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 1, FPS: 10, Seed: 1}, "ffmpeg", t.TempDir(), io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 1, FPS: 10, Seed: 1}, testneeds.Program(t, "ffmpeg"), t.TempDir(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 // untar returns the entries of an archive, and the contents of its files.
@@ -55,9 +57,7 @@ func TestImage(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testneeds.WriteProgram(t, name, text)
 	}
 	read := func(name string) string {
 		t.Helper()

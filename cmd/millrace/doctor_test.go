@@ -84,10 +84,8 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 	if err := child.SandboxError(); err != nil {
 		t.Skip(err)
 	}
-	folder := t.TempDir()                                                                                                               // with a program that reads its own folder, as one of a snap does
-	if err := os.WriteFile(filepath.Join(folder, "ffmpeg"), []byte("#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n"), 0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	folder := t.TempDir() // with a program that reads its own folder, as one of a snap does
+	testneeds.WriteProgram(t, filepath.Join(folder, "ffmpeg"), "#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n")
 	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +106,8 @@ func TestDoctorTriesPrograms(t *testing.T) {
 	}
 	found, _ = diagnose(t, command(t, append(off, "--confine-programs", "require")...))
 	wantSymptom(t, found, "sandbox of programs", healthy, "with Landlock")
-	folder := t.TempDir()                                                                                                                // with an interpreter that reads its own folder
-	if err := os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n"), 0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	folder := t.TempDir() // with an interpreter that reads its own folder
+	testneeds.WriteProgram(t, filepath.Join(folder, "python3"), "#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n")
 	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +168,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		for name, script := range map[string]string{
 			"ffmpeg": "echo 'ffmpeg version 0'; echo ' V..... mjpeg one'", "ffprobe": "echo ffprobe", "nvidia-smi": "echo no devices were found; exit 6",
 		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testneeds.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\n"+script+"\n")
 		}
 		c := command(t, off...)
 		c.Env = append(c.Env, "PATH="+dir)

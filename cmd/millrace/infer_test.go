@@ -13,6 +13,7 @@ import (
 
 	"millrace/examples/spotter"
 	"millrace/internal/codec"
+	"millrace/internal/testneeds"
 )
 
 // digits writes the first frame of the example's clip, and returns its name.
@@ -23,7 +24,7 @@ func digits(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	frame := command(t)
-	frame.Path, frame.Args = "/usr/bin/ffmpeg", []string{"ffmpeg", "-v", "error", "-i", clip, "-frames:v", "1", file}
+	frame.Path, frame.Args = testneeds.Program(t, "ffmpeg"), []string{"ffmpeg", "-v", "error", "-i", clip, "-frames:v", "1", file}
 	if out, err := frame.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"millrace/internal/clip"
+	"millrace/internal/testneeds"
 )
 
 // runsMain is the variable that makes the test binary run as the program itself.
@@ -177,17 +178,22 @@ func readyServer(t *testing.T, c *exec.Cmd) (p *process, addr string) {
 	return p, m[1]
 }
 
-// rendered is a clip of two seconds.
-var rendered = sync.OnceValues(func() (string, error) {
-	s := clip.Settings{Width: 640, Height: 480, Seconds: 2, FPS: 15, Seed: 1}
-	return clip.Write(context.Background(), s, "ffmpeg", filepath.Join(scratch, "clip"), io.Discard)
-})
+var rendered struct {
+	sync.Once
+	file string
+	err  error
+}
 
+// clipFile returns a clip of two seconds, which is drawn once.
 func clipFile(t *testing.T) string {
 	t.Helper()
-	file, err := rendered()
-	if err != nil {
-		t.Fatal(err)
+	ffmpeg := testneeds.Program(t, "ffmpeg")
+	rendered.Do(func() {
+		s := clip.Settings{Width: 640, Height: 480, Seconds: 2, FPS: 15, Seed: 1}
+		rendered.file, rendered.err = clip.Write(context.Background(), s, ffmpeg, filepath.Join(scratch, "clip"), io.Discard)
+	})
+	if rendered.err != nil {
+		t.Fatal(rendered.err)
 	}
-	return file
+	return rendered.file
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // addKey adds a key to a file and returns it.
@@ -100,9 +102,7 @@ func TestTokenStaysHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
 	for _, name := range []string{"ffmpeg", "ffprobe"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nenv >> "+seen+"\nexit 1\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testneeds.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\nenv >> "+seen+"\nexit 1\n")
 	}
 	_, addr := serve(t, "--model", "eyes=motion")
 	for _, args := range [][]string{{"doctor", "--addr", addr}, {"stream", filepath.Join(dir, "seen"), "--model", "eyes", "--addr", addr}} {
@@ -120,9 +120,7 @@ func TestTokenStaysHere(t *testing.T) {
 		}
 	}
 	interpreter := filepath.Join(dir, "python3")
-	if err := os.WriteFile(interpreter, []byte("#!/bin/sh\nenv\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, interpreter, "#!/bin/sh\nenv\n")
 	c := exec.Command(os.Args[0], "octoai", "run")
 	c.Env = append(command(t).Env, "PATH="+dir+":/usr/bin:/bin", "MILLRACE_TOKEN=planted", "MILLRACE_API_KEY=kept")
 	if out, err := c.CombinedOutput(); err != nil || strings.Contains(string(out), "planted") || !strings.Contains(string(out), "kept") {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // TestUsers: a user who is added with a password logs in with it, and not after the removal; the password is in no file and no list.
@@ -79,9 +81,7 @@ func TestUsersExamples(t *testing.T) {
 	const password = `a longer \n password 100%`
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec %q \"$@\"\n", os.Args[0])
-	if err := os.WriteFile(filepath.Join(dir, "millrace"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, filepath.Join(dir, "millrace"), script)
 	logsIn := func() bool {
 		t.Helper()
 		_, addr := serve(t, "--model", "find=identity", "--auth-users", filepath.Join(dir, "users.yaml"))

@@ -13,21 +13,18 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"millrace/config"
+	"millrace/internal/testneeds"
 	"millrace/server"
 )
 
 // TestPictureAndBoxes sends a picture with two bright parts, of another size than any model's, and
 // one without.
 func TestPictureAndBoxes(t *testing.T) {
-	const interpreter = "/usr/bin/python3"
-	if out, err := exec.Command(interpreter, "-c", "import numpy").CombinedOutput(); err != nil {
-		t.Fatalf("%s has no numpy: `scripts/deps.sh test` installs it\n%s", interpreter, out)
-	}
-	t.Setenv("PATH", "/usr/bin"+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("PATH", filepath.Dir(testneeds.Python(t, "numpy"))+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cfg, err := config.Load("config.yaml")
 	if err != nil {
 		t.Fatal(err)

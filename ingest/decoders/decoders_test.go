@@ -223,9 +223,7 @@ func (h recorder) WithGroup(string) slog.Handler      { return h }
 func stuck(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), "#!/bin/sh\nexec sleep 1000\n")
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -870,9 +868,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := fmt.Sprintf("#!/bin/sh\nmkdir %s/pid/$$\nexec %s \"$@\"\n", dir, real)
-	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), script)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	r := newRig(t, stream.VP8, stream.Every, func(o *decoders.Options) { o.Sandbox = false }) // the program writes
 	r.feed(0, list[0])

@@ -19,6 +19,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -447,9 +448,7 @@ func TestV1VideoEnds(t *testing.T) {
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
 		dir := t.TempDir() // with an ffmpeg that says nothing
-		if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), "#!/bin/sh\nexec sleep 1000\n")
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		send(v, 0, 10)
 		v.say(`{"type":"ping","t":1}`)

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 )
 
 // With CHILD_TEST_ROLE=parent the test binary is a program that starts a child and waits to be killed.
@@ -238,9 +239,7 @@ func TestGrandchildOutsideTheGroupDoesNotDelayWait(t *testing.T) {
 
 func TestStartErrors(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, plain, "#!/no/such/interpreter\n")
 	before := openFiles(t)
 	for name, c := range map[string]struct {
 		spec child.Spec

@@ -148,7 +148,7 @@ func TestWriterFailures(t *testing.T) {
 		return w
 	}
 	// Pictures of the wrong size or time are refused, and the video goes on.
-	w := start(t.Context(), "ffmpeg")
+	w := start(t.Context(), testneeds.Program(t, "ffmpeg"))
 	if err := w.Write(image.NewRGBA(image.Rect(0, 0, 3, 3)), 0); err == nil {
 		t.Error("a picture of another size was taken")
 	}
@@ -162,14 +162,14 @@ func TestWriterFailures(t *testing.T) {
 	w.Cancel()
 	checkFiles(t, dir)
 
-	w = start(t.Context(), "ffmpeg")
+	w = start(t.Context(), testneeds.Program(t, "ffmpeg"))
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "no picture") {
 		t.Errorf("got %v", err)
 	}
 	checkFiles(t, dir)
 
 	// ffmpeg is killed from outside.
-	w = start(t.Context(), "ffmpeg")
+	w = start(t.Context(), testneeds.Program(t, "ffmpeg"))
 	if err := write(w, 640, 480, 3); err != nil {
 		t.Error(err)
 	}
@@ -185,7 +185,7 @@ func TestWriterFailures(t *testing.T) {
 
 	// The context ends while ffmpeg works.
 	ctx, cancel := context.WithCancel(t.Context())
-	w = start(ctx, "ffmpeg")
+	w = start(ctx, testneeds.Program(t, "ffmpeg"))
 	if err := write(w, 640, 480, 3); err != nil {
 		t.Error(err)
 	}
@@ -199,7 +199,7 @@ func TestWriterFailures(t *testing.T) {
 	real := encodings[".mp4"]
 	encodings[".mp4"] = "-c:v nothing264 -f mp4"
 	defer func() { encodings[".mp4"] = real }()
-	w = start(t.Context(), "ffmpeg")
+	w = start(t.Context(), testneeds.Program(t, "ffmpeg"))
 	_ = write(w, 640, 480, 3)
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "Unknown encoder 'nothing264'") {
 		t.Errorf("got %v", err)

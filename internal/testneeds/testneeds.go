@@ -1,7 +1,7 @@
 // Package testneeds names the programs and Python modules that tests run with. A test that needs one fails, on every machine,
 // when scripts/deps.sh does not install the program or module for the target that runs the test: `make test` for tests under
 // -short, `make check` for others. Without that, the test would pass on the machines of those who have the program, and fail on
-// new machines.
+// new machines. WriteProgram writes the programs that tests make themselves.
 package testneeds
 
 import (
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -21,7 +22,7 @@ import (
 const Interpreter = "/usr/bin/python3"
 
 // present are programs that need no package: of Debian's essential packages, and of the tools that the README names.
-var present = []string{"bash", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
+var present = []string{"bash", "env", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
 
 // Program returns the path of a program. The test fails when deps.sh does not install the program for the target that runs the
 // test, or when it is not installed.
@@ -53,6 +54,19 @@ func Python(t testing.TB, modules ...string) string {
 		t.Fatalf("%s lacks %s, which scripts/deps.sh %s installs: %v", Interpreter, missing, target(testing.Short()), err)
 	}
 	return Interpreter
+}
+
+// WriteProgram writes a script or another program for a test to run. os.WriteFile is not enough: a process that another
+// goroutine starts meanwhile has the file open for writing until it runs its own program, and the kernel runs no program that
+// a process has open for writing (ETXTBSY). No process of this test starts while WriteProgram has the file open.
+func WriteProgram(t testing.TB, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(text), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 var looked sync.Map // by modules: what lacks has returned

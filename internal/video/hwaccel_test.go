@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
@@ -20,9 +21,7 @@ import (
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ffmpeg")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, path, "#!/bin/sh\n"+script+"\n")
 	return path
 }
 

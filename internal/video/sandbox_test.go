@@ -16,6 +16,7 @@ import (
 
 	"millrace/internal/child"
 	"millrace/internal/confine"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
@@ -130,7 +131,7 @@ func TestConfinedFFmpeg(t *testing.T) {
 	} {
 		run := func(s *child.Sandbox) error {
 			p, err := child.Start(t.Context(), child.Spec{
-				Path: "ffmpeg", Args: append([]string{"-nostdin", "-v", "error", "-y"}, c.args...), Env: Environment(), Sandbox: s,
+				Path: testneeds.Program(t, "ffmpeg"), Args: append([]string{"-nostdin", "-v", "error", "-y"}, c.args...), Env: Environment(), Sandbox: s,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -1,11 +1,12 @@
 package video
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/testneeds"
 )
 
 func TestCameraArgs(t *testing.T) {
@@ -56,9 +57,7 @@ echo '[video4linux2,v4l2 @ 0x1] [error] ioctl(VIDIOC_DQBUF): No such device' >&2
 echo '[AVIOContext @ 0x1] [verbose] Statistics: 5 bytes written' >&2
 echo '[verbose] 5 packets read' >&2
 `
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, script, text)
 	r, err := Open(t.Context(), Options{URL: "/dev/video0", FFmpeg: script, StartTimeout: time.Minute, StallTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 	"millrace/internal/video/videotest"
 )
 
@@ -27,7 +28,7 @@ func needCPU(t *testing.T) {
 func startWaiting(t *testing.T, script string, most time.Duration) (wait func() error, used *atomic.Int64) {
 	t.Helper()
 	needCPU(t)
-	p, err := child.Start(t.Context(), child.Spec{Path: "python3", Args: []string{"-c", script}})
+	p, err := child.Start(t.Context(), child.Spec{Path: testneeds.Python(t), Args: []string{"-c", script}})
 	if err != nil {
 		t.Skip(err)
 	}
@@ -222,10 +223,7 @@ func TestProbeIsBounded(t *testing.T) {
 		kind Kind
 		text string
 	}{`while [ "$(ulimit -t)" = unlimited ]; do :; done; echo "seconds: $(ulimit -t)" >&2`: {Unsupported, "seconds: 3"}, "kill -XCPU $$": {TooSlow, "processor time"}} {
-		ffprobe := write(t, "ffprobe", []byte("#!/bin/sh\n"+script+"\n"))
-		if err := os.Chmod(ffprobe, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		ffprobe := program(t, script)
 		if _, err := Probe(t.Context(), Options{URL: "x.mp4", FFprobe: ffprobe, StartTimeout: 2500 * time.Millisecond}); KindOf(err) != want.kind || !strings.Contains(err.Error()+OutputOf(err), want.text) {
 			t.Errorf("%s: %v", script, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"millrace/internal/clip"
 	"millrace/internal/clip/truth"
+	"millrace/internal/testneeds"
 	"millrace/internal/video"
 )
 
@@ -25,7 +26,7 @@ func some[T any](list ...T) []T {
 func render(t testing.TB, seed uint64) (file string, tr *truth.Truth) {
 	t.Helper()
 	dir := t.TempDir()
-	file, err := clip.Write(t.Context(), clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}, "ffmpeg", dir, io.Discard)
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}, testneeds.Program(t, "ffmpeg"), dir, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

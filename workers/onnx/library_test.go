@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"millrace/internal/testneeds"
 )
 
 // Every test needs the library, except those of this file that hide it on purpose.
@@ -81,9 +83,7 @@ func TestSearchPath(t *testing.T) {
 	}
 	for _, beside := range []string{filepath.Join(dir, "lib", "millrace", file), filepath.Join(dir, "bin", file)} {
 		link(beside)
-		if err := os.WriteFile(program, binary, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testneeds.WriteProgram(t, program, string(binary))
 		path, msg := childOf(t, program, "", cache)
 		if want, err := filepath.EvalSymlinks(filepath.Dir(beside)); err != nil || path != filepath.Join(want, file) {
 			t.Errorf("loaded %q (%s), want %s beside the program, before the cache folder (%v)", path, msg, beside, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -17,12 +18,14 @@ import (
 // A program that cannot start is an error of the load that says why.
 func TestStartFailures(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string, mode os.FileMode) string {
+	program := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		testneeds.WriteProgram(t, path, text)
 		return path
+	}
+	plain := program("plain", "#!/bin/sh\n")
+	if err := os.Chmod(plain, 0o644); err != nil {
+		t.Fatal(err)
 	}
 	command := func(path string) func(*workers.Config) {
 		return func(c *workers.Config) { c.Source = ""; c.Params["command"] = path }
@@ -37,9 +40,9 @@ func TestStartFailures(t *testing.T) {
 	}{
 		{"missing", "", []func(*workers.Config){command("/no/such/program")}, stream.NotFound, []string{"command", "/no/such/program does not exist"}},
 		{"not in PATH", "", []func(*workers.Config){command("no-such-program")}, stream.NotFound, []string{"was not found in PATH"}},
-		{"not executable", "", []func(*workers.Config){command(file("plain", "#!/bin/sh\n", 0o644))}, stream.PermissionDenied, []string{"is not executable: chmod +x"}},
-		{"no interpreter", "", []func(*workers.Config){command(file("script", "#!/no/such/interpreter\n", 0o755))}, stream.NotFound, []string{"or its interpreter does not"}},
-		{"no format", "", []func(*workers.Config){command(file("text", "exit 0\n", 0o755))}, stream.InvalidArgument, []string{"needs #!"}},
+		{"not executable", "", []func(*workers.Config){command(plain)}, stream.PermissionDenied, []string{"is not executable: chmod +x"}},
+		{"no interpreter", "", []func(*workers.Config){command(program("script", "#!/no/such/interpreter\n"))}, stream.NotFound, []string{"or its interpreter does not"}},
+		{"no format", "", []func(*workers.Config){command(program("text", "exit 0\n"))}, stream.InvalidArgument, []string{"needs #!"}},
 		{"exits", "exits", nil, stream.Internal, []string{"did not start: hello", "status 1", "no reason"}},
 		{"exits at once", "", []func(*workers.Config){command("/bin/true")}, stream.Internal, []string{"did not start: hello", "ended with status 0"}},
 		{"speaks garbage", "speaks garbage", nil, stream.Internal, []string{"broke the protocol", "begins with a length"}},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -143,9 +144,7 @@ func TestKilledByTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := filepath.Join(t.TempDir(), "limited")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho $$ >"+group+"\nexec "+program+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, script, "#!/bin/sh\necho $$ >"+group+"\nexec "+program+"\n")
 	s := load(t, "any", func(c *workers.Config) { c.Source = script }).open(stream.Options{})
 	for _, c := range []struct{ do, says, cause string }{
 		{"kill", "was killed by SIGKILL, which another process sent", "killed"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millrace/internal/setting"
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -252,9 +253,7 @@ func TestProgramOfTheDocs(t *testing.T) {
 		t.Errorf("it has %d lines", n)
 	}
 	path := filepath.Join(t.TempDir(), "doubler")
-	if err := os.WriteFile(path, found[1], 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, path, string(found[1]))
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprint(shared), func(t *testing.T) {
 			r := load(t, "", func(c *workers.Config) { c.Source, c.Kind = path, "" }, params("shared_memory", shared))

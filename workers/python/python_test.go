@@ -227,9 +227,7 @@ func TestFaultsOfStart(t *testing.T) {
 			site: "import sys\nsys.version_info = (" + strings.ReplaceAll(version, ".", ", ") + ")\n",
 			path: "#!/bin/sh\nPYTHONPATH=" + dir + " exec " + interpreter + ` "$@"` + "\n",
 		} {
-			if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testneeds.WriteProgram(t, name, text)
 		}
 		return path
 	}

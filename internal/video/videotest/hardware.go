@@ -38,9 +38,7 @@ echo "$hw" >> %[2]s/uses
 echo '[AVHWDeviceContext @ 0x1] [error] Failed to transfer data to output frame: -5.' >&2
 exit 1
 `, real, dir, fail)
-	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), script)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	return func() int {
 		text, _ := os.ReadFile(filepath.Join(dir, "uses"))
