@@ -32,16 +32,16 @@ func TestHalfOf(t *testing.T) {
 		middle := (v + next) / 2
 		even := uint16(h + h&1)
 		for f, want := range map[float32]uint16{float32(v): uint16(h), float32(middle): even, math.Nextafter32(float32(middle), 0): uint16(h), math.Nextafter32(float32(middle), 1e9): uint16(h + 1)} {
-			if got := halfOf(f); got != want {
+			if got := Half(f); got != want {
 				t.Fatalf("%v: %#x, want %#x", f, got, want)
 			}
-			if got := halfOf(-f); got != want|0x8000 {
+			if got := Half(-f); got != want|0x8000 {
 				t.Fatalf("-%v: %#x, want %#x", f, got, want|0x8000)
 			}
 		}
 	}
 	inf := float32(math.Inf(1))
-	if halfOf(inf) != 0x7c00 || halfOf(-inf) != 0xfc00 || halfOf(1e30) != 0x7c00 || halfOf(float32(math.NaN()))&0x7fff <= 0x7c00 {
+	if Half(inf) != 0x7c00 || Half(-inf) != 0xfc00 || Half(1e30) != 0x7c00 || Half(float32(math.NaN()))&0x7fff <= 0x7c00 {
 		t.Error("infinity or NaN")
 	}
 }
@@ -71,7 +71,7 @@ func TestHalfPictures(t *testing.T) {
 			}
 		}
 		for i := range len(a) / 4 {
-			want := halfOf(math.Float32frombits(binary.LittleEndian.Uint32(a[4*i:])))
+			want := Half(math.Float32frombits(binary.LittleEndian.Uint32(a[4*i:])))
 			if got := binary.LittleEndian.Uint16(b[2*i:]); got != want {
 				t.Fatalf("%+v: number %d is %#x, want %#x", target, i, got, want)
 			}

@@ -71,16 +71,16 @@ func (d *Decoder) normalise(n Norm, half bool) *[3][256]uint32 {
 		for v := range 256 {
 			f := (float32(v)*scale - n.Mean[c]) / std
 			if d.lut[c][v] = math.Float32bits(f); half {
-				d.lut[c][v] = uint32(halfOf(f))
+				d.lut[c][v] = uint32(Half(f))
 			}
 		}
 	}
 	return d.lut
 }
 
-// halfOf returns the bits of the number of FP16 that is nearest to f, of two as near the even
+// Half returns the bits of the number of FP16 that is nearest to f, of two as near the even
 // one. A number beyond its range is infinite.
-func halfOf(f float32) uint16 {
+func Half(f float32) uint16 {
 	bits := math.Float32bits(f)
 	sign, bits := uint16(bits>>16)&0x8000, bits&0x7fffffff
 	switch {

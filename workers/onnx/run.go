@@ -209,8 +209,8 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 	for i, spec := range w.outputs {
 		switch {
 		case w.scalar[i]:
-			out[i], err = element[spec.Datatype].scalar(nil)
-		case !readable(spec.Datatype):
+			out[i], err = element[w.library(i)].scalar(nil)
+		case !readable(w.library(i)):
 			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: w.outputShape(i, spec.Shape, rows)}
 			t.Data = make([]byte, stream.Elements(t.Shape)*t.Datatype.Size())
 			out[i], err = valueOf(t, w.axes[i], &pins)
@@ -226,8 +226,8 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 		}
 		return nil, runError(err)
 	}
-	for i, spec := range w.outputs {
-		if w.allocated[i], err = w.copied(spec, w.axes[i], out[i], rows); err != nil {
+	for i := range w.outputs {
+		if w.allocated[i], err = w.copied(i, out[i], rows); err != nil {
 			return nil, err
 		}
 	}
@@ -237,8 +237,9 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 // unreadable reports whether the binding could not read an output.
 func unreadable(v ort.Value) bool { return v != nil && reflect.ValueOf(v).IsNil() }
 
-// copied returns a copy of an output, with a batch axis in front.
-func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (stream.Tensor, error) {
+// copied returns a copy of output i, with a batch axis in front.
+func (w *worker) copied(i int, v ort.Value, rows int) (stream.Tensor, error) {
+	spec, a := w.outputs[i], w.axes[i]
 	t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: []int{rows}}
 	shape := v.GetShape()
 	switch {
@@ -252,7 +253,10 @@ func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (
 		t.Shape = append(t.Shape, int(n))
 	}
 	var err error
-	t.Data, err = bytesOf(v, spec.Datatype)
+	t.Data, err = bytesOf(v, w.library(i))
+	if w.wide[i] {
+		t.Data = narrowed(t.Data, spec.Datatype)
+	}
 	return t, err
 }
 

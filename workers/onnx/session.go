@@ -46,6 +46,7 @@ type identity struct {
 	size             int64
 	written, changed syscall.Timespec
 	digest           string // of the file, and of those with the model's weights
+	wide             string // names of the outputs that are computed as FP32, with "\x00" between them
 	Session
 }
 
@@ -55,8 +56,9 @@ var sessions = struct {
 	m map[identity]*session
 }{m: map[identity]*session{}}
 
-// acquire returns the session of a file, which other workers may have opened.
-func acquire(path, digest string, o Session) (*session, error) {
+// acquire returns the session of a file, which other workers may have opened. wide are the outputs that are computed as
+// FP32.
+func acquire(path, digest string, o Session, wide ...string) (*session, error) {
 	if _, err := Library(); err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func acquire(path, digest string, o Session) (*session, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is empty", path)
 	}
 	sys := st.Sys().(*syscall.Stat_t)
-	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, digest, o}
+	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, digest, strings.Join(wide, "\x00"), o}
 	sessions.Lock()
 	s := sessions.m[id]
 	if s == nil {
@@ -136,7 +138,19 @@ func (s *session) open() error {
 		return err
 	}
 	defer func() { _ = native.Destroy() }()
-	if s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, names(s.inputs), names(s.outputs), native); err != nil {
+	inputs, outputs := names(s.inputs), names(s.outputs)
+	if s.id.wide == "" {
+		s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, inputs, outputs, native)
+	} else {
+		wide := strings.Split(s.id.wide, "\x00")
+		for i, name := range outputs {
+			if slices.Contains(wide, name) {
+				outputs[i] = widePrefix + name
+			}
+		}
+		s.DynamicAdvancedSession, err = widened(path, wide, inputs, outputs, native)
+	}
+	if err != nil {
 		return fileError(path, err)
 	}
 	s.metadata = s.readMetadata()

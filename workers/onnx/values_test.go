@@ -4,7 +4,10 @@ package onnx
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +215,15 @@ func TestTypesAndShapes(t *testing.T) {
 			{x(stream.Float32, floats(7), 1, 1), floats(7), []int{1, 1}}}},
 		{"another free axis of UINT8", onnxfile.Identity(onnxfile.Uint8, "N", "L"), nil, false, []exchange{{x(stream.Uint8, []byte{1, 2, 3}, 1, 3), []byte{1, 2, 3}, []int{1, 3}}}},
 		{"another free axis of BOOL", onnxfile.Identity(onnxfile.Bool, "N", "L"), nil, false, []exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
+		{"half floats of a free size", onnxfile.Identity(onnxfile.Float16, "N", "L"), nil, false, []exchange{
+			{x(stream.Float16, []byte{1, 2, 3, 4, 5, 6}, 1, 3), []byte{1, 2, 3, 4, 5, 6}, []int{1, 3}},
+			{x(stream.Float16, []byte{1, 2, 3, 4}, 2, 1), []byte{1, 2, 3, 4}, []int{2, 1}},
+			{x(stream.Float16, nil, 2, 0), nil, []int{2, 0}}}},
+		{"half floats of a free size without a batch", onnxfile.Identity(onnxfile.Float16, "L"), free, false, []exchange{
+			{x(stream.Float16, []byte{1, 2, 3, 4, 5, 6}, 3), []byte{1, 2, 3, 4, 5, 6}, []int{3}}}},
+		{"a scalar of half floats", graph([]onnxfile.Value{value("x", onnxfile.Float16, 3)}, []onnxfile.Value{value("y", onnxfile.Float16)},
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), nil, false, []exchange{
+			{x(stream.Float16, []byte{0, 0x3c, 0, 0x40, 0, 0}, 3), []byte{0, 0x42}, []int{}}}}, // 1 + 2 + 0
 		{"no batch axis", one("Transpose", value("x", F, 2, 3), value("y", F, 3, 2)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 2, 3), floats(1, 4, 2, 5, 3, 6), []int{3, 2}}}},
 		{"one row, and an output of others", one("Reshape", value("x", F, 1, 2, 3), value("y", F, 3, 2), ints("s", 3, 2)), nil, true, []exchange{
@@ -386,6 +398,54 @@ func TestHalfFloatsAndVaryingOutputs(t *testing.T) {
 	}
 }
 
+// Half floats whose size only the run decides are the numbers that the model has computed, each bit of them.
+func TestHalfFloatsOfAFreeSizeAreExact(t *testing.T) {
+	r := newRig(t)
+	all := make([]byte, 0, 2<<16)
+	for bits := range 1 << 16 {
+		all = binary.LittleEndian.AppendUint16(all, uint16(bits))
+	}
+	for d, c := range map[stream.Datatype]struct {
+		datatype int32
+		nan      uint16 // the exponent of numbers that are infinite or not a number
+	}{stream.Float16: {onnxfile.Float16, 0x7c00}, stream.BFloat: {onnxfile.BFloat16, 0x7f80}} {
+		caller := call(t, r.load(t, workers.Config{Name: string(d), Source: write(t, onnxfile.Identity(c.datatype, "N", "L"))}))
+		got := caller.send(t, tensor("x", d, all, 1, 1<<16))
+		if got.err != nil {
+			t.Fatalf("%s: %v", d, got.err)
+		}
+		if o := got.outputs[0]; o.Datatype != d || len(o.Data) != len(all) {
+			t.Fatalf("%s of %d bytes, want %s of %d", o.Datatype, len(o.Data), d, len(all))
+		}
+		for i := range 1 << 16 {
+			bits, is := uint16(i), binary.LittleEndian.Uint16(got.outputs[0].Data[2*i:])
+			if nan := bits&0x7fff > c.nan; !nan && is != bits || nan && is&0x7fff <= c.nan {
+				t.Fatalf("%s %#04x became %#04x", d, bits, is)
+			}
+		}
+	}
+}
+
+// Half floats of a free size come from models whose weights are in files of their own, too.
+func TestHalfFloatsOfAFreeSizeWithWeightsOutside(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "weights"), []byte{0, 0x3c, 0, 0x40}, 0o600); err != nil { // 1, 2
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.onnx")
+	model := graph([]onnxfile.Value{value("x", onnxfile.Float16, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float16, "N", "L")},
+		[]onnxfile.Node{node("Add", "x w", "y")}, onnxfile.Tensor{Name: "w", Type: onnxfile.Float16, Dims: []int64{2}, External: "weights"})
+	if err := os.WriteFile(path, model, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	got := call(t, r.load(t, workers.Config{Source: path})).send(t, tensor("x", stream.Float16, []byte{0, 0x3c, 0, 0}, 1, 2))
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	want(t, got.outputs, 0, []byte{0, 0x40, 0, 0x40}, 1, 2)
+}
+
 // A detector with its own suppression takes one picture and returns as many rows as it
 // found, which are not a batch.
 func TestRowsThatAreNotABatch(t *testing.T) {
@@ -432,7 +492,6 @@ func TestOutputsThatCannotBeRead(t *testing.T) {
 		field string
 		want  string
 	}{
-		"half floats of a free size": {onnxfile.Identity(onnxfile.Float16, "N", "L"), "source", "output y of the model is FP16"},
 		"rows that are no batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float32, "n", 2)},
 			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batch_axis", "not the batch"},
 	} {

@@ -55,6 +55,7 @@ type worker struct {
 	free      bool            // some input has free dimensions
 	allocated []stream.Tensor // the outputs of runAllocating
 	scalar    []bool          // outputs that turned out to be scalars
+	wide      []bool          // outputs that the library computes as FP32
 
 	states        []stateTensor
 	stateInputs   []int // their positions
@@ -145,6 +146,9 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
+	if err = w.widen(env, set.Session); err != nil {
+		return nil, err
+	}
 	if err = w.findReshapes(env.Declared); err != nil {
 		return nil, err
 	}
@@ -203,7 +207,7 @@ func (w *worker) describe(s *session) error {
 	}
 	for i, t := range s.outputs {
 		if k := slices.Index(w.stateOutputs, i); k >= 0 {
-			w.outputs, w.axes = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none)
+			w.outputs, w.axes, w.wide = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none), append(w.wide, false)
 			continue
 		}
 		of, shown := w.axis, w.axis
@@ -220,11 +224,29 @@ func (w *worker) describe(s *session) error {
 			return err
 		}
 		out.Unbatched = of == none && w.axis != none
-		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
-			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read when the file has its size, but it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
-		}
+		w.wide = append(w.wide, !readable(out.Datatype) && (stream.Elements(out.Shape) < 1 || len(t.Dimensions) == 0))
 		w.outputs, w.axes, w.answered = append(w.outputs, out), append(w.axes, of), append(w.answered, i)
 	}
+	return nil
+}
+
+// widen replaces the session by one that computes outputs as FP32, if some have to be.
+func (w *worker) widen(env *workers.Env, o Session) error {
+	var names []string
+	for i, wide := range w.wide {
+		if wide {
+			names = append(names, w.session.outputs[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	s, err := acquire(env.Source, env.Digest, o, names...)
+	if err != nil {
+		return err
+	}
+	_ = w.session.release() // an error has no consequence
+	w.session = s
 	return nil
 }
 
@@ -353,7 +375,7 @@ func (w *worker) learn(got []stream.Tensor, rows int) error {
 			of[i] = w.outputs[i]
 			continue
 		}
-		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.axes[i] != w.axis {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.wide[i] || w.axes[i] != w.axis {
 			return nil
 		}
 		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}
