@@ -286,6 +286,9 @@ func (w *worker) keeps() bool { return len(w.states)+len(w.controls) > 0 }
 
 // runStates runs a batch of a model with state.
 func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
+	if w.text {
+		return w.runTexts(ctx, b)
+	}
 	for i, r := range b.Requests {
 		if err := w.checkID(r); err != nil {
 			b.Fail(i, err)
@@ -339,36 +342,73 @@ func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 	seen := make([]stream.Tensor, len(w.answered))
 	for i, r := range b.Requests {
 		for row := b.Offsets[i]; row < b.Offsets[i]+r.Rows; row++ {
-			w.setStates(1)
 			for j, at := range w.given {
 				t := b.Inputs[j]
 				t.Shape, t.Data = append([]int{1}, t.Shape[1:]...), b.Row(j, row)
 				w.all[at] = t
 			}
-			w.enter(r, 0, 1, 1)
-			w.control(r, 0, 1, row == b.Offsets[i]+r.Rows-1)
-			w.setIDs(1)
-			outputs, err := w.compute(ctx, w.all, 1)
-			if err == nil {
-				err = w.checkStates(outputs, 1)
-			}
-			if err != nil {
+			if err := w.runRow(ctx, b, i, row == b.Offsets[i]+r.Rows-1, seen); err != nil {
 				return err
-			}
-			w.leave(b, i, outputs, 0, 1)
-			for k, at := range w.answered {
-				t, sum := outputs[at], &seen[k]
-				if row == 0 {
-					*sum = stream.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: append([]int{b.Rows}, t.Shape[1:]...)}
-				}
-				if !slices.Equal(sum.Shape[1:], t.Shape[1:]) {
-					return stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s has other sizes for other rows of a batch", t.Name)
-				}
-				sum.Data = append(sum.Data, t.Data...)
 			}
 		}
 	}
 	b.Outputs = seen
+	return nil
+}
+
+// runRow runs one row of request i, whose inputs are in all, and appends its outputs to seen.
+func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool, seen []stream.Tensor) error {
+	r := b.Requests[i]
+	w.setStates(1)
+	w.enter(r, 0, 1, 1)
+	w.control(r, 0, 1, last)
+	w.setIDs(1)
+	outputs, err := w.compute(ctx, w.all, 1)
+	if err == nil {
+		err = w.checkStates(outputs, 1)
+	}
+	if err != nil {
+		return err
+	}
+	w.leave(b, i, outputs, 0, 1)
+	for k, at := range w.answered {
+		t, sum := outputs[at], &seen[k]
+		if sum.Shape == nil {
+			*sum = stream.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: append([]int{0}, t.Shape[1:]...)}
+		}
+		if !slices.Equal(sum.Shape[1:], t.Shape[1:]) {
+			return stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s has other sizes for other rows of a batch", t.Name)
+		}
+		sum.Shape[0]++
+		sum.Data = append(sum.Data, t.Data...)
+	}
+	return nil
+}
+
+// runTexts runs the requests of a batch of a model with inputs of strings one by one: each has its own inputs.
+func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		if r.Outcome() != stream.Pending {
+			continue
+		}
+		err := w.checkID(r)
+		var inputs []stream.Tensor
+		if err == nil {
+			inputs, err = w.inputsOf(r)
+		}
+		seen := make([]stream.Tensor, len(w.answered))
+		for row := 0; row < r.Rows && err == nil; row++ {
+			for j, at := range w.given {
+				w.all[at] = rowOf(inputs[j], len(w.sent[j].Shape), row, r.Rows)
+			}
+			err = w.runRow(ctx, b, i, row == r.Rows-1, seen)
+		}
+		if err != nil {
+			b.Fail(i, err)
+			continue
+		}
+		b.Finish(i, seen)
+	}
 	return nil
 }
 

@@ -51,13 +51,33 @@ func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 }
 
 func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
-	out = make([]stream.Tensor, len(w.inputs))
+	out = make([]stream.Tensor, len(w.sent))
 	for k, spec := range w.sent {
 		if out[k], err = inputOf(r, spec); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// rowOf returns one of the rows of a tensor, whose rows have that many dimensions.
+func rowOf(t stream.Tensor, rank, row, rows int) stream.Tensor {
+	t.Shape = append([]int{1}, t.Shape[len(t.Shape)-rank:]...)
+	if t.Datatype != stream.Bytes {
+		n := len(t.Data) / rows
+		t.Data = t.Data[row*n : (row+1)*n]
+		return t
+	}
+	after := func(elements int) (n int) {
+		for range elements {
+			n += 4 + int(binary.LittleEndian.Uint32(t.Data[n:]))
+		}
+		return n
+	}
+	n := stream.Elements(t.Shape)
+	t.Data = t.Data[after(row*n):]
+	t.Data = t.Data[:after(n)]
+	return t
 }
 
 // inputOf returns a request's tensor of that name. An opaque frame is one string.

@@ -192,3 +192,46 @@ func TestWithoutElements(t *testing.T) {
 		want(t, got.outputs, 0, nil, 3, 0)
 	}
 }
+
+// counted is a model with strings in, whose answers are those strings, and what its controls and its state say: y is the
+// state, to which each row with x adds 1, n is the control start.
+func counted() []byte {
+	F := onnxfile.Float32
+	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", "L"), value("begin", F, "N", 1), value("end", F, "N", 1), value("s", F, "N", 1)},
+		[]onnxfile.Value{value("y", onnxfile.String, "N", "L"), value("n", F, "N", 3), value("s_out", F, "N", 1)}, []onnxfile.Node{
+			node("Identity", "x", "y"), node("Add", "s one", "s_out"),
+			node("Concat", "begin end s_out", "n", onnxfile.Attr{Name: "axis", Value: int64(1)}),
+		}, onnxfile.Tensor{Name: "one", Type: F, Dims: []int64{1}, Raw: floats(1)})
+}
+
+// TestTextsOfSequences: a model with strings in may have the controls of sequences and state, and rows of a request follow
+// on each other.
+func TestTextsOfSequences(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Source: write(t, counted()), Params: stream.Params{"state": "s=s_out", "controls": "begin=start; end=end"}})
+	one, two := call(t, g), call(t, g)
+	send := func(c caller, params stream.Params, rows int, words ...string) got {
+		t.Helper()
+		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Params: params, Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts(words...), rows, len(words)/rows)}}); err != nil {
+			t.Fatal(err)
+		}
+		return <-c.sink
+	}
+	check := func(g got, numbers []float32, rows int, words ...string) {
+		t.Helper()
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+		want(t, g.outputs, 0, texts(words...), rows, len(words)/rows)
+		want(t, g.outputs, 1, floats(numbers...), rows, 3)
+	}
+	check(send(one, nil, 1, "a", "bcd"), []float32{1, 0, 1}, 1, "a", "bcd")
+	check(send(two, nil, 1, "e"), []float32{1, 0, 1}, 1, "e")
+	check(send(one, nil, 2, "f", "", "ghi", "j"), []float32{0, 0, 2, 0, 0, 3}, 2, "f", "", "ghi", "j")
+	check(send(two, stream.Params{"sequence_end": true}, 1, "k"), []float32{0, 1, 2}, 1, "k")
+	got := send(one, nil, 1, "a\x00")
+	if stream.CodeOf(got.err) != stream.Unsupported {
+		t.Errorf("%v", got.err)
+	}
+	check(send(one, nil, 1, "l"), []float32{0, 0, 4}, 1, "l")
+}

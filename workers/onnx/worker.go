@@ -128,9 +128,6 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if w.text = takesText(without(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...))); w.text && rows > 1 {
 		w.axis, rows = none, 1
 	}
-	if w.text && w.keeps() {
-		return nil, stream.Errorf(stream.Unsupported, "state", "or controls is set, but model %s takes strings", env.Name)
-	}
 	w.max = max(rows, 1)
 	if w.axis == free {
 		if w.max = env.MaxBatch; w.max < 1 {
@@ -254,7 +251,7 @@ func (w *worker) widen(env *workers.Env, o Session) error {
 func (w *worker) Allocate(context.Context) error {
 	w.allocated, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
 	w.keep, w.varies = maxBound, w.text
-	if w.text {
+	if w.text && !w.keeps() {
 		return nil
 	}
 	w.all = make([]stream.Tensor, len(w.inputs))
