@@ -40,7 +40,7 @@ var (
 
 const prometheusYML = "../prometheus/prometheus.yml"
 
-// TestFilesAreGenerated checks that the files are those that the code writes.
+// TestFilesAreGenerated compares the files with the output of the code.
 func TestFilesAreGenerated(t *testing.T) {
 	for path, want := range files() {
 		if got, err := os.ReadFile(filepath.Join("../..", path)); err != nil || string(got) != want {
@@ -139,8 +139,8 @@ func resolve(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "10s", "$model", ".+", "$stream", ".+").Replace(expr)
 }
 
-// startServer starts a server with models that answer, that are too slow and that refuse
-// what they get, a stream that runs and one whose camera is not there.
+// startServer starts a server with models that answer, models that are too slow, models that refuse their input, a stream
+// that runs, and a stream with a missing camera.
 func startServer(t *testing.T, dir string) *server.Server {
 	t.Helper()
 	if err := os.Mkdir(filepath.Join(dir, "pictures"), 0o700); err != nil {
@@ -206,8 +206,8 @@ streams:
 // peer is a Prometheus.
 type peer struct{ addr string }
 
-// startPrometheus starts one with the configuration of deploy/prometheus, but for the
-// addresses, which one more that nobody listens on, and shorter times.
+// startPrometheus starts Prometheus with the configuration of deploy/prometheus, with the addresses of the test, an
+// additional address without a listener, and shorter times.
 func startPrometheus(t *testing.T, dir, millrace string) *peer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -344,8 +344,8 @@ func (p *peer) checkExemplars(t *testing.T) {
 	}
 }
 
-// TestComposeFiles checks the files that compose.yaml uses: the configuration of the
-// server, that of Prometheus, and that all of them are there.
+// TestComposeFiles checks the files that compose.yaml uses: the files exist, and the configurations of the server and of
+// Prometheus are valid.
 func TestComposeFiles(t *testing.T) {
 	cfg, err := config.Load("../millrace.yaml")
 	if err == nil {
@@ -375,7 +375,7 @@ func TestComposeFiles(t *testing.T) {
 	}
 	for _, name := range []string{"millrace", "prometheus", "grafana", "jaeger"} {
 		s, ok := compose.Services[name]
-		// The own image is that which was loaded.
+		// The image of this repository is loaded, not pulled.
 		if !ok || s.Image != "localhost/millrace:latest" && !regexp.MustCompile(`^[a-z/]+:v?[0-9]+\.[0-9]+\.[0-9]+$`).MatchString(s.Image) {
 			t.Errorf("%s is missing or its image has no full version: %q", name, s.Image)
 		}
@@ -388,8 +388,8 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
-// TestAlerts evaluates each alerting rule with promtool: it fires for its sample input,
-// and no rule fires for a server that is well.
+// TestAlerts evaluates each alerting rule with promtool: the rule fires for its sample input, and no rule fires for a
+// healthy server.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -16,11 +16,11 @@ import (
 // This file has the rules for the header of a program's reply. A program is not the server: browsers show its pages at the
 // origin of the console, with the cookies of whoever is logged in there.
 
-// sandbox has browsers show a document of a program at an origin of its own, which may use nothing of the origin that it came
-// from (HTML Standard, 7.6 Sandboxing). It means nothing for what is no document.
+// sandbox makes browsers give a program's document an opaque origin, without access to the console's origin (HTML Standard,
+// 7.6 Sandboxing). Browsers ignore the header for replies other than documents.
 const sandbox = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-// checkHeader returns why a field of a program's reply is not one that HTTP can have (RFC 9110, 5.1 and 5.5), or nil.
+// checkHeader returns an error when HTTP does not allow a field of a program's reply (RFC 9110, 5.1 and 5.5).
 func checkHeader(program, name, value string) error {
 	if name == "" {
 		return stream.Errorf(stream.Internal, "", "program %s has answered with a header without a name", program)
@@ -46,8 +46,8 @@ var isToken = func() (is [0x80]bool) {
 	return is
 }()
 
-// withheld reports whether a field is not sent since it is about more than the reply. own says that programs have an origin
-// of their own, where they may say who reads their replies.
+// withheld reports whether the server removes a field because the field affects more than the reply. own says that programs
+// have a separate origin: there they may send CORS fields.
 func withheld(name string, own bool) bool {
 	switch name {
 	case "Accept-Ch", "Alt-Svc", "Clear-Site-Data", "Critical-Ch", "Expect-Ct", "Nel", "Origin-Agent-Cluster", "Public-Key-Pins", "Public-Key-Pins-Report-Only",
@@ -62,7 +62,7 @@ func withheld(name string, own bool) bool {
 	return strings.HasPrefix(name, "Access-Control-") && !own
 }
 
-// guard checks the header of a reply of the program, and makes it one that is about the program only: see docs/security.md.
+// guard checks the header of a program's reply and limits the effect of the header to the program: see docs/security.md.
 func (x *Exchange) guard(a *Answer) error {
 	name := x.Program.Name
 	if err := checkHeader(name, "Content-Type", a.ContentType); err != nil {
@@ -104,7 +104,7 @@ func (x *Exchange) guard(a *Answer) error {
 	return nil
 }
 
-// own reports whether the request came to the address of programs, whose origin they do not share with the console.
+// own reports whether the request came to the address of programs, whose origin is not the console's origin.
 func (x *Exchange) own() bool {
 	return x.Ctx != nil && httpd.ToPrograms(x.Ctx) || x.Ctx == nil && x.atOwn
 }
@@ -132,7 +132,7 @@ func cookiePrefix(program string) string {
 	return "app." + strings.ReplaceAll(url.QueryEscape(program), ".", "%2E") + "."
 }
 
-// cookie returns a cookie of the program (RFC 6265, 4.1) with its prefix and below its path, or "" for one without a name.
+// cookie returns a cookie of the program (RFC 6265, 4.1) with the program's prefix and path, or "" for a cookie without a name.
 func (x *Exchange) cookie(value string) string {
 	pair, attributes, _ := strings.Cut(value, ";")
 	name, content, ok := strings.Cut(pair, "=")
@@ -158,8 +158,8 @@ func (x *Exchange) cookie(value string) string {
 	return out + "; Path=" + base + path
 }
 
-// cookiesOf returns the cookies of a request that the program may see: its own ones by the names that it gave to them, and
-// those that the client has by other names. The server's session and key, and cookies of other programs, are not among them.
+// cookiesOf returns the cookies of a request for the program: the program's cookies without the prefix, and cookies of the
+// client without any program's prefix. The server's session and key, and cookies of other programs, are removed.
 func (x *Exchange) cookiesOf(header string) string {
 	header = withoutPair(withoutPair(header, ";", x.a.opts.Key), ";", x.a.opts.Session)
 	prefix, own := cookiePrefix(x.Program.Name), map[string]bool{}

@@ -179,8 +179,8 @@ func mosecEnded(x *Exchange, status int, err error) {
 	mosecOf(x).end(mosecRoute{status, x.Route.Path}, time.Since(x.Began))
 }
 
-// Ran counts a run of a batch of a model, for the metrics of the application of which it is a
-// stage: its rows, the time in which they were gathered, and that in which they ran.
+// Ran counts a run of a batch for the metrics of the application whose stage the model is: the rows of the batch, the time
+// to gather the rows, and the time of the run.
 func (a *Adapter) Ran(model string, rows int, gathered, took time.Duration) {
 	i := strings.LastIndexByte(model, '.')
 	if i < 0 {
@@ -293,7 +293,7 @@ func (m *mosecCounts) text(namespace string) []byte {
 // histogram counts values in buckets, each of which is twice the one before.
 type histogram struct {
 	first   float64
-	buckets []uint64 // the last one has what is in no other
+	buckets []uint64 // the last bucket has the larger values
 	sum     float64
 	count   uint64
 }
