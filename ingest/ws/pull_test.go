@@ -196,6 +196,9 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 // TestQuotaOfACamera: a camera is closed while its client is far over its quota, which a frame that is dropped as `quota` says, and opened again then:
 // the pull goes on, with later times.
 func TestQuotaOfACamera(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an RTSP camera takes seconds to begin")
+	}
 	clip := filepath.Join(t.TempDir(), "numbered.mp4")
 	if err := videotest.Numbered(clip, 160, 96, 60, 10, 0); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		}
 		for what, f := range run {
 			var err error
-			n := testing.AllocsPerRun(5, func() {
+			n := leastAllocs(func() {
 				if e := f(); e != nil {
 					err = e
 				}
@@ -46,4 +46,14 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// leastAllocs returns how many allocations a call of f makes: the least of up to five measurements. An allocation that f makes
+// is in each of them. AllocsPerRun also counts what the runtime allocates meanwhile, as for a new thread of a busy machine.
+func leastAllocs(f func()) float64 {
+	least := testing.AllocsPerRun(5, f)
+	for i := 1; i < 5 && least > 0; i++ {
+		least = min(least, testing.AllocsPerRun(5, f))
+	}
+	return least
 }
