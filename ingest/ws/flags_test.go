@@ -88,11 +88,20 @@ func TestHeaderDeadline(t *testing.T) {
 	v.media(by(2, 4, 2)) // never judged stale
 	v.media(by(65535, 0, 3))
 	v.say(`{"type":"ping","t":0}`)
-	v.expect("pong") // all have come
-	come := time.Now()
+	e := v.next()
+	early := e.Type == "drop" // the next frame came after the deadline of the first
+	if early {
+		v.expect("pong")
+	} else if e.Type != "pong" {
+		t.Fatalf("want pong, got %+v", e)
+	}
+	come := time.Now() // of all frames
 	r.until("some are too late", func() bool { return time.Since(come) > 5*time.Millisecond })
 	v.say(`{"type":"resume","sid":1}`)
-	if e := v.expect("drop"); e.Reason != "stale" || !slices.Equal(e.Seqs, [][2]uint64{{0, 0}}) {
+	if !early {
+		e = v.expect("drop")
+	}
+	if e.Reason != "stale" || !slices.Equal(e.Seqs, [][2]uint64{{0, 0}}) {
 		t.Errorf("%+v", e)
 	}
 	for seq := uint64(1); seq < 4; seq++ {
