@@ -100,7 +100,7 @@ const ssfConfigError = 34
 // ssfApp is an application.
 type ssfApp struct {
 	file   string // absolute
-	config map[string]any
+	config ssf.Section
 	id     string
 	start  time.Duration // longest time of its startup
 	venv   string        // the folder of its virtual environment; "" = none
@@ -119,11 +119,11 @@ func readSSF(o *ssf.Options) (*ssfApp, error) {
 		}
 		return nil, err
 	}
-	section, _ := a.config["application"].(map[string]any)
-	if id, ok := section["id"]; ok {
+	section, _ := a.config.Get("application").(ssf.Section)
+	if id := section.Get("id"); id != nil {
 		a.id = fmt.Sprint(id)
 	}
-	if n, err := strconv.Atoi(fmt.Sprint(section["startup_timeout"])); err == nil && n > 0 && n <= 86400 {
+	if n, err := strconv.Atoi(fmt.Sprint(section.Get("startup_timeout"))); err == nil && n > 0 && n <= 86400 {
 		a.start = time.Duration(n) * time.Second
 	}
 	for _, change := range strings.Split(o.ModifyConfig, ";") {

@@ -18,9 +18,48 @@ const maxFile = 1 << 20
 // maxDepth is how deep sections and lists may be inside each other.
 const maxDepth = 64
 
-// Read returns a configuration file as a value that encoding/json writes so that a reader can
-// tell whole numbers from others: 1.0 stays 1.0.
-func Read(path string) (map[string]any, error) {
+// Section is a part of a configuration, with its fields in the order of the file.
+type Section []Field
+
+// Field is a field of a Section.
+type Field struct {
+	Name  string
+	Value any // Section, []any, or a single value
+}
+
+// Get returns the value of a field, nil for none.
+func (s Section) Get(name string) any {
+	for _, f := range s {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler. It keeps the order.
+func (s Section) MarshalJSON() ([]byte, error) {
+	out := []byte("{")
+	for i, f := range s {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		name, err := json.Marshal(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, name...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+// Read returns a configuration file as a value that encoding/json writes in the order of the file, and so that a reader can tell
+// whole numbers from others: 1.0 stays 1.0.
+func Read(path string) (Section, error) {
 	data, err := textfile.Read(path, maxFile)
 	if err != nil {
 		return nil, err
@@ -32,25 +71,24 @@ func Read(path string) (map[string]any, error) {
 	return out, nil
 }
 
-func parse(data []byte) (map[string]any, error) {
-	var v any
-	if err := yamltext.Decode(data, yamltext.MaxSettings, &v, false); err != nil {
-		return nil, err
-	}
-	v, err := numbers(v, 0)
+func parse(data []byte) (Section, error) {
+	v, err := yamltext.DecodeOrdered(data, yamltext.MaxSettings)
 	if err != nil {
 		return nil, err
 	}
-	m, ok := v.(map[string]any)
+	if v, err = plain(v, 0); err != nil {
+		return nil, err
+	}
+	s, ok := v.(Section)
 	if !ok {
 		return nil, errors.New("has no fields: want application and endpoints")
 	}
-	return m, nil
+	return s, nil
 }
 
-// numbers replaces fractions by numbers that are written with a point, and keys that are not
-// text by their text.
-func numbers(v any, depth int) (any, error) {
+// plain replaces sections by Section, fractions by numbers that are written with a point, and keys that are not text by their
+// text.
+func plain(v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("has more than %d sections inside each other", maxDepth)
 	}
@@ -65,23 +103,18 @@ func numbers(v any, depth int) (any, error) {
 			text += ".0"
 		}
 		return json.Number(text), nil
-	case map[string]any:
-		for k, e := range v {
-			if v[k], err = numbers(e, depth+1); err != nil {
-				return nil, err
-			}
-		}
-	case map[any]any:
-		out := make(map[string]any, len(v))
-		for k, e := range v {
-			if out[fmt.Sprint(k)], err = numbers(e, depth+1); err != nil {
+	case yamltext.Ordered:
+		out := make(Section, len(v))
+		for i, e := range v {
+			out[i].Name = fmt.Sprint(e.Key)
+			if out[i].Value, err = plain(e.Value, depth+1); err != nil {
 				return nil, err
 			}
 		}
 		return out, nil
 	case []any:
 		for i, e := range v {
-			if v[i], err = numbers(e, depth+1); err != nil {
+			if v[i], err = plain(e, depth+1); err != nil {
 				return nil, err
 			}
 		}

@@ -15,6 +15,8 @@ func TestRead(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
 		{"a: 1.0\nb: 1\nc: \"1.0\"\nd: 1.0.0\ne: ~\nf: True\ng: [1.5, x]\nh: 1.0e+3", `{"a":1.0,"b":1,"c":"1.0","d":"1.0.0","e":null,"f":true,"g":[1.5,"x"],"h":1000.0}`},
 		{"endpoints:\n  - id: A\n    version: 2\n  - 7: x", `{"endpoints":[{"id":"A","version":2},{"7":"x"}]}`},
+		{"z: {b: 1, a: 2}\nm: [{y: 1, x: 2}]\na: 3\n9: 4", `{"z":{"b":1,"a":2},"m":[{"y":1,"x":2}],"a":3,"9":4}`},
+		{"d: &d {b: 1, a: 2}\nc: {<<: *d, z: 3}", `{"d":{"b":1,"a":2},"c":{"b":1,"a":2,"z":3}}`},
 		{"x: -0.5\ny: 1.0e+300", `{"x":-0.5,"y":1e+300}`},
 		{"", "has no fields"}, {"- 1", "has no fields"}, {"a: [", ""}, {"a: .nan", "not finite"}, {"a: .inf", "not finite"},
 	} {

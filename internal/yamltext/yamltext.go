@@ -94,13 +94,26 @@ func Parse(text []byte, most Limit) (*ast.File, error) {
 // Decode reads a text of one document into v, as yaml.Unmarshal does. With strict, keys that v does not have are errors. An empty
 // text leaves v as it is.
 func Decode(text []byte, most Limit, v any, strict bool) error {
-	text = WithoutMark(text)
-	if _, err := Parse(text, most); err != nil {
-		return err
-	}
 	var options []yaml.DecodeOption
 	if strict {
 		options = append(options, yaml.Strict())
+	}
+	return decode(text, most, v, options...)
+}
+
+// Ordered is a section whose keys are in the order of the text.
+type Ordered = yaml.MapSlice
+
+// DecodeOrdered returns the value of a text of one document. Its sections are of type Ordered.
+func DecodeOrdered(text []byte, most Limit) (v any, err error) {
+	err = decode(text, most, &v, yaml.UseOrderedMap())
+	return v, err
+}
+
+func decode(text []byte, most Limit, v any, options ...yaml.DecodeOption) error {
+	text = WithoutMark(text)
+	if _, err := Parse(text, most); err != nil {
+		return err
 	}
 	err := yaml.NewDecoder(bytes.NewReader(text), options...).Decode(v)
 	if err != nil && !errors.Is(err, io.EOF) {
