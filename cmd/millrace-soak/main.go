@@ -77,7 +77,7 @@ func soak(ctx context.Context, args []string, out, errs io.Writer) int {
 
 // run runs the parts that the flags ask for.
 func (o options) run(ctx context.Context) (report *Report, err error) {
-	report = &Report{Seed: o.seed}
+	report = &Report{Seed: o.seed, Problems: []string{}}
 	if o.duration > 0 {
 		r := &run{options: o}
 		if report, err = r.do(ctx); err != nil {

@@ -142,7 +142,7 @@ func (r *run) do(ctx context.Context) (*Report, error) {
 	r.compare(ctx, before, report)
 	r.problem(r.server.stop())
 	r.ended()
-	report.Problems = r.problems
+	report.Problems = append([]string{}, r.problems...) // not null in JSON
 	for i, n := range r.caused {
 		report.ByFault = append(report.ByFault, FaultCount{faults[i].name, n})
 	}
