@@ -81,27 +81,33 @@ func (n *run) finishEarly() {
 	n.bodyLease = nil
 }
 
-// partsOf are the parts of a result of a request with a Call, which are passed on.
+// partsOf are the parts of a result that are passed on: those of a request with a Call to its client, others to the steps
+// after a decoupled step.
 type partsOf struct {
-	to      *stream.Request
+	call    *stream.Request // or nil
+	to      *target
 	outputs []stream.Tensor
 	lease   *buf.Buf
 }
 
 var _ stream.Pacer = (*exchange)(nil)
 
-// Room implements stream.Pacer: there is room when the graph's own client has it.
+// Room implements stream.Pacer: there is room when the graph's own client has it, and the
+// steps after a decoupled step.
 func (x *exchange) Room() error {
 	if r := x.call.Load(); r != nil {
 		return r.Room()
+	}
+	if to := x.target.Load(); to != nil {
+		return to.run.room()
 	}
 	return nil
 }
 
 // keepPart keeps a part of the result of a request until the stream's lock is released.
-func (x *exchange) keepPart(to *stream.Request, r *stream.Result) {
+func (x *exchange) keepPart(call *stream.Request, to *target, r *stream.Result) {
 	x.mu.Lock()
-	x.waiting = append(x.waiting, partsOf{to, r.Outputs, r.Lease})
+	x.waiting = append(x.waiting, partsOf{call, to, r.Outputs, r.Lease})
 	x.mu.Unlock()
 	r.Lease = nil
 	r.Release()
@@ -114,6 +120,10 @@ func (x *exchange) passParts() {
 	x.waiting = nil
 	x.mu.Unlock()
 	for _, p := range waiting {
-		p.to.Pass(p.outputs, p.lease)
+		if p.call != nil {
+			p.call.Pass(p.outputs, p.lease)
+		} else {
+			p.to.run.addPart(partial{p.to.step, p.outputs, p.lease})
+		}
 	}
 }

@@ -20,10 +20,11 @@ type exchange struct {
 	ended  atomic.Bool
 	result atomic.Pointer[stream.Result]
 	parts  atomic.Bool                    // a part of a result came, which cannot be passed on
+	target atomic.Pointer[target]         // of the parts of a decoupled step
 	call   atomic.Pointer[stream.Request] // the graph's request, if it has a Call
 
 	mu      sync.Mutex
-	waiting []partsOf // of a request with a Call, to be passed on
+	waiting []partsOf // to be passed on
 
 	// Of the frame; set before it is submitted.
 	run  *run
@@ -37,8 +38,9 @@ var _ stream.Continuer = (*exchange)(nil)
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
 	if r.Partial {
-		if to := x.call.Load(); to != nil {
-			x.keepPart(to, r)
+		call, to := x.call.Load(), x.target.Load()
+		if call != nil || to != nil {
+			x.keepPart(call, to, r)
 			return
 		}
 		x.parts.Store(true)
@@ -93,6 +95,7 @@ func (p *exchanges) put(x *exchange, stateful bool) {
 	}
 	x.run, x.step = nil, nil
 	x.call.Store(nil)
+	x.target.Store(nil)
 	p.mu.Lock()
 	keep := !stateful && !p.closed && len(p.free) < maxIdle
 	if keep {

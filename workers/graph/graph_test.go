@@ -164,6 +164,8 @@ type scaleSettings struct {
 	Fail     bool    `yaml:"fail" help:"fail"`
 	Wait     bool    `yaml:"wait" help:"wait for the gate"`
 	Parts    bool    `yaml:"parts" help:"answer in parts"`
+	Several  int     `yaml:"several" help:"answers to a request; its model is decoupled"`
+	Never    bool    `yaml:"never" help:"answer never; its model is decoupled"`
 	Stateful bool    `yaml:"stateful" help:"count the frames of a stream"`
 }
 
@@ -191,7 +193,7 @@ func (s *scale) Init(_ context.Context, env *workers.Env) (*stream.Model, error)
 	spec := func(name string) []stream.TensorSpec {
 		return []stream.TensorSpec{{Name: name, Datatype: stream.Float32, Shape: []int{s.set.Size}}}
 	}
-	return &stream.Model{MaxBatch: 4, Ragged: true, Stateful: s.set.Stateful, Inputs: spec("x"), Outputs: spec("y")}, nil
+	return &stream.Model{MaxBatch: 4, Ragged: true, Stateful: s.set.Stateful, Decoupled: s.set.Several > 0 || s.set.Never, Inputs: spec("x"), Outputs: spec("y")}, nil
 }
 
 func (s *scale) Run(ctx context.Context, b *batching.Batch) error {
@@ -221,6 +223,15 @@ func (s *scale) Run(ctx context.Context, b *batching.Batch) error {
 		var data []byte
 		for _, v := range r.Inputs[0].Float32s() {
 			data = stream.AppendFloat32(data, v*float32(s.set.By)+add)
+		}
+		for k := range s.set.Several {
+			first := stream.AppendFloat32(nil, r.Inputs[0].Float32s()[0]*float32(s.set.By)+float32(k))
+			b.Emit(i, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: r.Inputs[0].Shape, Data: append(first, data[4:]...)}})
+			emitted.Add(1)
+		}
+		if s.set.Several > 0 || s.set.Never {
+			b.Finish(i, nil)
+			continue
 		}
 		b.Finish(i, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: r.Inputs[0].Shape, Data: data}})
 	}
@@ -584,7 +595,7 @@ func TestPartsAreRefused(t *testing.T) {
 	x.graph(graph.Settings{Steps: []graph.Step{{Model: "parts"}}})
 	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
 	defer r.Release()
-	if want := "steps.parts: model parts answers in several parts, which a step of a graph cannot"; r.Err == nil || r.Err.Error() != want {
+	if want := "steps.parts: model parts answers in several parts, but does not say so (decoupled) when it is loaded"; r.Err == nil || r.Err.Error() != want {
 		t.Errorf("%v, want %s", r.Err, want)
 	}
 }

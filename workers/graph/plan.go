@@ -14,16 +14,17 @@ import (
 // plan is a graph whose tensors have numbers, so that a run needs no names. It does not
 // change.
 type plan struct {
-	tensors []tensorInfo
-	inputs  []int // the tensors that requests have
-	outputs []int // the tensors that results have
-	steps   []*step
-	first   []*step // those that wait for no other
-	picture int     // the input that is a picture, or -1
-	crops   bool    // a step is a crop
-	pixels  bool    // a step gets pixels
-	noAxis  bool    // a model has no batch axis, so that the graph has none
-	keeps   bool    // something is kept for each stream: a model's state, or results of crops
+	tensors   []tensorInfo
+	inputs    []int // the tensors that requests have
+	outputs   []int // the tensors that results have
+	steps     []*step
+	first     []*step // those that wait for no other
+	picture   int     // the input that is a picture, or -1
+	crops     bool    // a step is a crop
+	pixels    bool    // a step gets pixels
+	noAxis    bool    // a model has no batch axis, so that the graph has none
+	keeps     bool    // something is kept for each stream: a model's state, or results of crops
+	decoupled bool    // a step's model may answer several times
 }
 
 // tensorInfo is what is known of a tensor before a request comes.
@@ -44,20 +45,22 @@ type port struct {
 
 // step is a step of a plan.
 type step struct {
-	index   int
-	at      string // the field of errors
-	set     *Step
-	in, out []port
-	needs   []int // tensors without which it does not run
-	waits   int   // steps that it waits for
-	next    []*step
-	when    int // tensor of the condition, or -1
-	boxes   int // of a crop, otherwise -1
-	ids     int // of a crop with refresh, otherwise -1
-	picture int // of a crop: the tensor that is the picture
-	keeps   bool
-	image   bool // its model takes pictures
-	pixels  bool // a port gets pixels
+	index     int
+	at        string // the field of errors
+	set       *Step
+	in, out   []port
+	needs     []int // tensors without which it does not run
+	waits     int   // steps that it waits for
+	next      []*step
+	when      int // tensor of the condition, or -1
+	boxes     int // of a crop, otherwise -1
+	ids       int // of a crop with refresh, otherwise -1
+	picture   int // of a crop: the tensor that is the picture
+	keeps     bool
+	image     bool    // its model takes pictures
+	pixels    bool    // a port gets pixels
+	decoupled bool    // its model may answer several times, or never
+	after     []*step // of a decoupled step: those that run for each answer
 }
 
 // errorf returns an error about a part of a step.
@@ -93,6 +96,9 @@ func newPlan(set *Settings, models []*stream.Model) (*plan, *stream.Model, error
 		}
 	}
 	if err := b.connect(); err != nil {
+		return nil, nil, err
+	}
+	if err := b.findDecoupled(); err != nil {
 		return nil, nil, err
 	}
 	if err := b.chooseOutputs(); err != nil {
@@ -383,7 +389,7 @@ func (b *builder) chooseOutputs() error {
 
 // describe makes the metadata of the graph.
 func (b *builder) describe() (*stream.Model, error) {
-	m := &stream.Model{Ragged: true, Stateful: b.p.keeps}
+	m := &stream.Model{Ragged: true, Stateful: b.p.keeps, Decoupled: b.p.decoupled}
 	m.Calls = slices.ContainsFunc(b.models, (*stream.Model).TakesCalls) // the other steps refuse calls
 	var whole *step                                                     // the first one that takes the whole picture
 	for i, s := range b.p.steps {

@@ -33,6 +33,13 @@ type run struct {
 	reason stream.Reason
 	over   bool // finish was called
 
+	// Of a run with a decoupled step: its answers, for each of which the steps after it run.
+	parent   *run // of the run for one answer
+	child    *run // for one answer, in progress
+	partials []partial
+	taken    chan struct{} // closed when an answer was taken from partials; nil: nobody waits
+	split    bool          // the decoupled step has ended: its answers were the graph's
+
 	// Of a request with a Call: the reply, and the body of one that ended the run.
 	reply     *stream.Reply
 	early     bool
@@ -308,6 +315,8 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 		x.run, x.step, x.box, x.over = n, s, box, false
 		if n.r.Call != nil {
 			x.call.Store(n.r)
+		} else if s.decoupled {
+			x.target.Store(&target{n, s})
 		}
 		n.mu.Lock()
 		if n.failed {
@@ -419,7 +428,9 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 		n.drop(s, why)
 	case parts:
 		res.Release()
-		n.fail(s.at, stream.Errorf(stream.Unsupported, "", "model %s answers in several parts, which a step of a graph cannot", s.set.Model))
+		n.fail(s.at, stream.Errorf(stream.Unsupported, "", "model %s answers in several parts, but does not say so (decoupled) when it is loaded", s.set.Model))
+	case s.decoupled && n.r.Call == nil:
+		n.partsEnded(s, res)
 	case s.boxes >= 0:
 		res.Remember()
 		n.cropped(s, box, res)
@@ -443,9 +454,22 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 		none = len(outputs) == 0 && len(s.out) > 0 // the frame completed no window
 		res.Release()
 	}
+	outcome := stream.Answered
+	if res == nil {
+		outcome = stream.Pending
+	}
+	if none {
+		lease.Release()
+		outputs, lease = nil, nil
+	}
+	n.made(s, outputs, lease, outcome)
+}
+
+// made takes over the outputs of a step, and begins the steps that waited for it. Without outputs they are absent.
+func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome stream.Outcome) {
 	values := make([]value, 0, 4)
 	for _, out := range s.out {
-		if none {
+		if len(outputs) == 0 {
 			values = append(values, value{state: absent})
 			continue
 		}
@@ -463,10 +487,6 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 		values = append(values, value{t, retain(lease), present})
 	}
 	lease.Release()
-	outcome := stream.Answered
-	if res == nil {
-		outcome = stream.Pending
-	}
 	n.complete(s, outcome, values)
 }
 
@@ -572,9 +592,14 @@ func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 			ended = append(ended, st)
 		}
 	}
+	child := n.child
+	n.wakeRoom()
 	n.mu.Unlock()
 	for _, st := range ended {
 		n.w.env.Step(st)
+	}
+	if child != nil {
+		child.end("", nil, "")
 	}
 	n.abandon(func(x *exchange) bool { return !x.own })
 	n.finishIfDone()
@@ -591,7 +616,11 @@ func (n *run) abandon(which func(*exchange) bool) {
 			list = append(list, x)
 		}
 	}
+	child := n.child
 	n.mu.Unlock()
+	if child != nil {
+		child.abandon(which)
+	}
 	for _, x := range list {
 		x.stream.Abandon(errGivenUp)
 	}
@@ -624,7 +653,11 @@ func (n *run) expire(now stream.Instant) {
 			break
 		}
 	}
+	child := n.child
 	n.mu.Unlock()
+	if child != nil {
+		child.expire(now)
+	}
 	if late != nil {
 		n.fail(late.at, late.errorf(stream.Timeout, "timeout", "model %s did not answer within %v", late.set.Model, late.set.Timeout))
 		n.abandon(func(x *exchange) bool { return x.step == late })
@@ -636,12 +669,41 @@ func (n *run) expire(now stream.Instant) {
 // have ended, otherwise as it failed.
 func (n *run) finishIfDone() {
 	n.mu.Lock()
-	if n.over || n.busy > 0 || len(n.active) > 0 || n.left > 0 && !n.failed {
+	if n.over || n.busy > 0 || len(n.active) > 0 || n.child != nil || (n.left > 0 || len(n.partials) > 0) && !n.failed {
 		n.mu.Unlock()
 		return
 	}
 	n.over = true
 	n.mu.Unlock() // from here on, no other goroutine uses the run
+	if n.parent != nil {
+		n.endPart()
+	} else {
+		n.endRequest()
+	}
+	for i := range n.values {
+		n.values[i].lease.Release()
+	}
+	for _, p := range n.partials {
+		p.lease.Release()
+	}
+	for _, cr := range n.crops {
+		if cr != nil {
+			cr.release()
+		}
+	}
+	if n.picture != nil {
+		n.picture.Lease.Release()
+	}
+	n.bodyLease.Release()
+	if n.parent != nil {
+		n.parent.childEnded()
+	} else {
+		n.w.finished(n)
+	}
+}
+
+// endRequest ends the request as the run has ended.
+func (n *run) endRequest() {
 	r := n.r
 	r.Steps = n.steps
 	switch {
@@ -655,29 +717,28 @@ func (n *run) finishIfDone() {
 	case n.failed && n.reason != "":
 		r.Drop(n.reason)
 	case n.failed: // the stream has ended it
+	case n.split:
+		r.FinishParams(nil, nil, nil)
 	default:
 		n.answer()
 	}
 	n.w.env.Done(r)
 	r.Unbind()
-	for i := range n.values {
-		n.values[i].lease.Release()
-	}
-	for _, cr := range n.crops {
-		if cr != nil {
-			cr.release()
-		}
-	}
-	if n.picture != nil {
-		n.picture.Lease.Release()
-	}
-	n.bodyLease.Release()
-	n.w.finished(n)
 }
 
 // answer ends the request with the graph's outputs.
 func (n *run) answer() {
 	r := n.r
+	outputs, lease := n.outputs()
+	r.SentWidth, r.SentHeight = n.width, n.height
+	if r.Call != nil {
+		r.SetReply(n.reply)
+	}
+	r.FinishParams(outputs, lease, n.params())
+}
+
+// outputs returns the graph's outputs, and the memory under them, of which the caller becomes a holder.
+func (n *run) outputs() ([]stream.Tensor, *buf.Buf) {
 	outputs := make([]stream.Tensor, 0, len(n.w.plan.outputs))
 	leases := make([]*buf.Buf, 0, 4)
 	for _, k := range n.w.plan.outputs {
@@ -693,11 +754,7 @@ func (n *run) answer() {
 	for _, l := range leases {
 		l.Retain()
 	}
-	r.SentWidth, r.SentHeight = n.width, n.height
-	if r.Call != nil {
-		r.SetReply(n.reply)
-	}
-	r.FinishParams(outputs, buf.Join(leases...), n.params())
+	return outputs, buf.Join(leases...)
 }
 
 // params says in the result what was left out.

@@ -45,7 +45,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 			{Name: "OUT", Datatype: stream.Int32, Shape: []int{1}},
 			{Name: "IDX", Datatype: stream.Uint32, Shape: []int{1}},
 		},
-		Ragged: true, MaxBatch: 1, Decoupled: true,
+		Ragged: true, MaxBatch: 1, Axis: stream.NoAxis, Decoupled: true,
 	}, nil
 }
 
