@@ -67,6 +67,7 @@ millrace_frames_accepted_total{model="other",version="1"} 70
 millrace_frames_total{model="m",version="1",outcome="result"} 3
 millrace_frames_total{model="m",version="2",outcome="result"} 2
 millrace_frames_total{model="m",version="2",outcome="drop"} 1
+millrace_frames_total{model="other",version="1",outcome="result"} 70
 # TYPE millrace_frame_errors_total counter
 millrace_frame_errors_total{model="m",version="1",code="timeout"} 2
 # TYPE millrace_dropped_frames_total counter
