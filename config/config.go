@@ -265,7 +265,9 @@ func (a ACME) On() bool { return len(a.Domains) > 0 }
 // ONNX configures ONNX Runtime.
 type ONNX struct {
 	Library string `yaml:"library" unset:"one beside the program, in the cache folder or of the system" help:"path of ONNX Runtime's shared library"`
-	Memory  int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of all ONNX models together for the tensors of their runs and for packed weights; packed weights beyond it are loaded, and then nothing bounds the runs"`
+	Memory  int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of all ONNX models together for the tensors of their runs and for packed weights; packed weights beyond it are loaded, and then nothing bounds the runs. The process of a model with isolate: true has so much for itself"`
+	Isolate bool   `yaml:"isolate" help:"true: all ONNX models run in child processes, as with their setting isolate"`
+	Program string `yaml:"program" path:"file" unset:"the millrace program itself" help:"path of the millrace program, which runs ONNX models in child processes (isolate): needed where another program embeds the server"`
 }
 
 // Programs configures programs: models that are computed by child processes, and may have HTTP

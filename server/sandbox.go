@@ -12,6 +12,7 @@ import (
 	"millrace/internal/secret"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/onnx"
 )
 
 // ConfinePrograms sets Programs of o by the settings confine, and logs what this machine lacks for them.
@@ -41,6 +42,14 @@ func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs,
 	}
 	return p, nil
 }
+
+// isolation returns how ONNX models run in child processes.
+func isolation(cfg *Config) onnx.Isolation {
+	return onnx.Isolation{Program: cfg.ONNX.Program, All: cfg.ONNX.Isolate, Private: privateFiles(cfg)}
+}
+
+// IsolateModels sets how ONNX models run in child processes, as New does.
+func IsolateModels(cfg *Config) { onnx.SetIsolation(isolation(cfg)) }
 
 // privateFiles returns the files and folders that have keys, passwords and other secrets of the server, or its state.
 func privateFiles(cfg *Config) []string {

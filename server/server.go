@@ -176,6 +176,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	onnx.SetLibrary(cfg.ONNX.Library)
 	onnx.SetMemory(cfg.ONNX.Memory)
+	IsolateModels(&cfg)
 	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg), s.log); err == nil {
 		s.auth, err = newAuthenticator(s)
 	}

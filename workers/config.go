@@ -138,7 +138,7 @@ func (c Config) WithDefaults() Config {
 			c.Kind, c.Source = kind, load
 		}
 	}
-	if kind, ok := Lookup(c.Kind); ok && c.Batching.Memory == "" {
+	if kind, ok := c.kind(); ok && c.Batching.Memory == "" {
 		c.Batching.Memory = kind.Memory
 	}
 	if c.Batching.Memory == "" {
@@ -163,7 +163,7 @@ func (c Config) buffers() int {
 
 // ahead reports whether the kind prepares batches ahead.
 func (c Config) ahead() bool {
-	kind, _ := Lookup(c.Kind)
+	kind, _ := c.kind()
 	return kind.Ahead
 }
 

@@ -116,7 +116,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 			w.tearDown(steps)
 		}
 	}()
-	kind, ok := Lookup(w.cfg.Kind)
+	kind, ok := w.cfg.kind()
 	if !ok {
 		return stream.Errorf(stream.NotFound, "source", "%q is not a kind of worker", w.cfg.Kind)
 	}

@@ -164,6 +164,9 @@ type Kind struct {
 	// Others is the name of the setting, a list, that gets the load parameters which neither the kind nor the model declares, each as
 	// NAME=VALUE with a value in JSON; "" = they are refused.
 	Others string
+	// Variant returns the kind as models with these settings have it; nil means that settings change nothing. Only New, Memory and
+	// Ahead may differ.
+	Variant func(settings any) Kind
 	// Uses returns the models that one with these settings is made of; nil means that it
 	// is made of none. Run takes the requests of such a kind out of their batches
 	// (batching.Batch.Take), so that stages, windows and input.image cannot be set.
@@ -232,6 +235,19 @@ func Lookup(name string) (Kind, bool) {
 	defer kinds.Unlock()
 	k, ok := kinds.m[name]
 	return k, ok
+}
+
+// kind returns the registered kind of c, as it is with the settings of c.
+func (c *Config) kind() (Kind, bool) {
+	k, ok := Lookup(c.Kind)
+	if !ok || k.Variant == nil {
+		return k, ok
+	}
+	settings, err := k.Decode(c.Params)
+	if err != nil { // Validate reports it
+		return k, true
+	}
+	return k.Variant(settings), true
 }
 
 // Platform returns what the metadata of a kind's models say.

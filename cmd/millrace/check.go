@@ -66,6 +66,7 @@ as keys from the variables of a service, or the folder of its socket. What is wr
 		}
 		onnx.SetLibrary(cfg.ONNX.Library)
 		onnx.SetMemory(cfg.ONNX.Memory)
+		server.IsolateModels(&cfg)
 		found := []finding{checkConfig(cfg, err)}
 		if err == nil {
 			models := checkModels(c.Context(), cfg, c.ErrOrStderr())

@@ -16,6 +16,7 @@ import (
 
 	"millrace/config"
 	"millrace/internal/video"
+	"millrace/workers/onnx"
 )
 
 // version is set by the build.
@@ -24,6 +25,9 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if self, err := os.Executable(); err == nil {
+		onnx.SetProgram(self)
+	}
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
@@ -71,7 +75,7 @@ func newRoot() *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(), runCommand(), initCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), octoaiCommand(), ssfCommand(), inferCommand(), modelsCommand(), keysCommand(), usersCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), healthCommand(), configCommand(), versionCommand(), manCommand())
+	root.AddCommand(serveCommand(), runCommand(), initCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), octoaiCommand(), ssfCommand(), inferCommand(), modelsCommand(), keysCommand(), usersCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), healthCommand(), configCommand(), versionCommand(), manCommand(), isolatedCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

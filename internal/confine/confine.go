@@ -42,6 +42,13 @@ func (p *Programs) Apply(spec *child.Spec, own ...string) {
 	spec.Sandbox, spec.Temp, spec.Limits.Files = s, true, p.Files
 }
 
+// Sandbox returns the bounds of a program that reads files, which may be folders, without what is private in them, and nothing else.
+func Sandbox(files, private []string) *child.Sandbox {
+	s := &child.Sandbox{NoCapabilities: true}
+	s.Read, s.List = without(files, private)
+	return s
+}
+
 // Validate returns an error if a program could change what is private.
 func (p *Programs) Validate() error {
 	for _, dir := range p.Write {

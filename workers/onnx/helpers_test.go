@@ -25,6 +25,18 @@ import (
 const childSetting = "MILLRACE_TEST_ONNX_SETTING"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == IsolatedCommand {
+		if err := ServeIsolated(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	SetProgram(self)
 	SetMemory(testMemory)
 	if set, child := os.LookupEnv(childSetting); child {
 		SetLibrary(set)

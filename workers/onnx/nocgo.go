@@ -21,6 +21,22 @@ func SetLibrary(string) {}
 // SetMemory has no effect in this build.
 func SetMemory(int64) {}
 
+// SetIsolation has no effect in this build.
+func SetIsolation(Isolation) {}
+
+// SetProgram has no effect in this build.
+func SetProgram(string) {}
+
+// ServeIsolated returns why there is no library.
+func ServeIsolated() error {
+	_, err := Library()
+	return err
+}
+
+func isolates(*settings) bool { return false }
+
+func isolatedKind(k workers.Kind) workers.Kind { return k }
+
 // Library returns why there is no library.
 func Library() (string, error) {
 	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and a C compiler")

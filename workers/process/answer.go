@@ -192,7 +192,7 @@ func (w *Worker) fail(r *stream.Request, f *failure, reply *stream.Reply) {
 	if reply != nil && r.Outcome() == stream.Pending {
 		r.SetReply(reply)
 	}
-	r.Fail(&stream.Error{Code: f.code, Msg: msg})
+	r.Fail(&stream.Error{Code: f.code, Field: f.field, Msg: msg})
 }
 
 // outputs calls finish with the outputs of one request.
@@ -277,6 +277,12 @@ func (w *Worker) checkShape(t *tensor, shape []int, rows int) error {
 	if t.datatype != spec.Datatype {
 		return fmt.Errorf("output %q is %s, and the model declares %s", t.name, t.datatype, spec.Datatype)
 	}
+	if w.spec.Own != nil {
+		if len(shape) == 0 || shape[0] != rows {
+			return fmt.Errorf("output %q has the shape %v for %d rows", t.name, shape, rows)
+		}
+		return nil
+	}
 	dims := shape
 	if w.model.Axis == stream.FreeAxis && !w.model.Any {
 		if len(shape) == 0 || shape[0] != rows {
@@ -341,6 +347,10 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 	}
 	var h held
 	defer func() { h.release() }()
+	rows := b.Rows
+	if w.model.Axis == stream.FixedAxis {
+		rows = w.model.MaxBatch
+	}
 	s.tensors = s.tensors[:0]
 	defer func() { clear(s.tensors) }()
 	for k := range m.outputs {
@@ -356,10 +366,10 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 		if err != nil {
 			return err
 		}
-		if len(shape) == 0 || shape[0] != b.Rows {
-			return fmt.Errorf("output %q has the shape %v for a batch of %d rows", t.name, shape, b.Rows)
+		if len(shape) == 0 || shape[0] != rows {
+			return fmt.Errorf("output %q has the shape %v for a batch of %d rows", t.name, shape, rows)
 		}
-		if spec := w.declared(t.name); spec != nil && (spec.Datatype != t.datatype || !slices.EqualFunc(shape[1:], spec.Shape, func(a, b int) bool { return a == b || b < 0 })) {
+		if spec := w.declared(t.name); w.spec.Own == nil && spec != nil && (spec.Datatype != t.datatype || !slices.EqualFunc(shape[1:], spec.Shape, func(a, b int) bool { return a == b || b < 0 })) {
 			return fmt.Errorf("output %q is %s of shape %v, and the model declares %s of shape %v without the batch", t.name, t.datatype, shape, spec.Datatype, spec.Shape)
 		}
 		s.tensors = append(s.tensors, out)

@@ -101,7 +101,11 @@ func begin(spec *Spec, env *workers.Env, logs *logs) (*process, error) {
 		OnStderr:   func(line []byte) { logs.line(slog.LevelInfo, string(line), "from", "stderr") },
 		Grace:      spec.Settings.Grace,
 	}
-	env.Programs.Apply(&program, spec.Files...)
+	if spec.Own != nil {
+		program.Sandbox, program.Limits = spec.Own.Sandbox, spec.Own.Limits
+	} else {
+		env.Programs.Apply(&program, spec.Files...)
+	}
 	p.proc, err = child.Start(context.Background(), program)
 	if err != nil {
 		_ = sock.file.Close()
@@ -124,7 +128,11 @@ func begin(spec *Spec, env *workers.Env, logs *logs) (*process, error) {
 
 // environment returns the variables of the program.
 func (s *Spec) environment() []string {
-	env := append(os.Environ(), s.Env...)
+	var env []string
+	if s.Own == nil {
+		env = os.Environ()
+	}
+	env = append(env, s.Env...)
 	return append(env, socketVariable+"="+strconv.Itoa(3))
 }
 
@@ -233,11 +241,12 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 			Message   string `json:"message"`
 			Traceback string `json:"traceback"`
 			Kind      string `json:"kind"`
+			Field     string `json:"field"`
 		}
 		if err := decodeStrict(m.text, &f); err != nil {
 			return nil, fmt.Errorf("in failed: %w", err)
 		}
-		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind), kind: f.Kind}
+		return nil, &refusal{message: f.Message, traceback: f.Traceback, code: codeOf(f.Kind), kind: f.Kind, field: f.Field}
 	}
 	return nil, fmt.Errorf("the program answers with %s", m.name())
 }
@@ -247,6 +256,7 @@ type refusal struct {
 	message, traceback string
 	code               stream.Code
 	kind               string // as the child said it
+	field              string // the setting or parameter that is wrong
 }
 
 // ResultCode returns the result code of Simple Server Framework of an error of a program that could not be started, or that ended its

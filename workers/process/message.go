@@ -76,6 +76,7 @@ type answer struct {
 // failure is an error of a child.
 type failure struct {
 	code      stream.Code
+	field     string
 	message   string
 	traceback string
 	status    int
@@ -365,6 +366,8 @@ func readFailure(s *scanner) (*failure, error) {
 			if f.code = codeOf(name); err == nil && f.code == "" {
 				err = s.fail("%.40q is not a code of an error", name)
 			}
+		case "field":
+			f.field, err = s.name()
 		case "message":
 			f.message, err = s.str()
 		case "traceback":

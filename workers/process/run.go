@@ -69,6 +69,9 @@ func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 	now := stream.Now()
 	for _, r := range b.Requests {
 		if err := w.trials.refused(r, now); err != nil {
+			if w.spec.Own != nil { // it has no setting refuse
+				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
+			}
 			r.Fail(err)
 		}
 		alone = alone || r.Outcome() != stream.Pending || w.trials.of(r).alone
@@ -196,6 +199,9 @@ func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	first := b.Offsets[s.lo]
 	last := b.Offsets[s.hi-1] + b.Requests[s.hi-1].Rows
 	s.text = append(s.text, `,"inputs":[`...)
+	if w.spec.Own != nil && w.model.Axis == stream.FixedAxis && last-first == b.Rows { // with the rows of padding
+		last = first + w.model.MaxBatch
+	}
 	for k := range b.Inputs {
 		t := &b.Inputs[k]
 		if k > 0 {
@@ -311,7 +317,7 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 			switch began := stream.Instant(s.began.Load()); {
 			case began == 0: // its time has not begun
 				extend(b, look)
-			case stream.Now().Sub(began)-s.waited > w.env.Limit && w.env.Limit > 0:
+			case stream.Now().Sub(began)-s.waited > w.env.Limit+w.late() && w.env.Limit > 0:
 				p.giveUp("timeout", w.tooLong("did not answer a batch", w.env.Limit))
 			}
 			w.cancel(s, b)
@@ -322,6 +328,14 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 			return w.ended(s, b)
 		}
 	}
+}
+
+// late returns how long after limits.run the child may answer.
+func (w *Worker) late() time.Duration {
+	if w.spec.Own == nil {
+		return 0
+	}
+	return w.spec.Own.Late
 }
 
 // cancel tells the child of the requests for which nobody waits any more.
@@ -385,6 +399,9 @@ func (w *Worker) ended(s *slot, b *batching.Batch) error {
 	cause := p.cause
 	p.mu.Unlock()
 	err := broken(p.err)
+	if w.spec.Own != nil && cause != "timeout" {
+		err = broken(w.spec.Own.Ended(p.err))
+	}
 	if !runs {
 		for k, i := range s.sent {
 			if s.emitted[k] { // clients have seen a part

@@ -1,7 +1,9 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -29,7 +32,22 @@ type Spec struct {
 	// Explain may replace the error with which the program did not start, to say what to do.
 	Explain func(error) error
 
+	// Own are for a program that is a part of the server; nil = it is another program.
+	Own *Own
+
 	cores []int // on which it may run; nil = all
+}
+
+// Own says what differs for a program that is a part of the server, such as another process of its own executable: it has no variables
+// of the server, its errors are given as they are, and shapes of outputs may differ from those that its model declares.
+type Own struct {
+	Sandbox *child.Sandbox // instead of Env.Programs; nil = it is not confined
+	Limits  child.Limits
+	Late    time.Duration // how long after limits.run the program may answer, which ends runs at limits.run itself
+	// Describe changes the metadata that the program describes by its message model, of which options is a member.
+	Describe func(m *stream.Model, options json.RawMessage) error
+	// Ended returns the error of requests for the reason for which the program has ended.
+	Ended func(error) error
 }
 
 // Worker is one instance: a child process and what is sent to it.
@@ -96,6 +114,9 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	if err == nil {
 		m, w.pictures, err = d.model()
 	}
+	if own := w.spec.Own; err == nil && own != nil {
+		err = own.Describe(m, d.Options)
+	}
 	if err != nil {
 		return nil, stream.Errorf(stream.Internal, "", "the program broke the protocol: %w", err)
 	}
@@ -107,7 +128,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 			return nil, err
 		}
 	}
-	if env.MaxBatch > 0 {
+	if env.MaxBatch > 0 && w.spec.Own == nil {
 		m.MaxBatch = env.MaxBatch // as the group will set it
 	}
 	w.model = m
@@ -184,6 +205,8 @@ func (w *Worker) startFailed(ctx context.Context, step string, err error) error 
 			said = ": " + said
 		}
 		return stream.Errorf(stream.Timeout, "limits.start", "the program did not answer %s in time: raise the setting, or look what it waits for%s", step, said)
+	case errors.As(err, &r) && w.spec.Own != nil:
+		return &stream.Error{Code: cmp.Or(r.code, stream.Internal), Field: r.field, Msg: r.message, Err: err}
 	case errors.As(err, &r):
 		code := r.code
 		if code == "" {
