@@ -3,14 +3,23 @@ package server
 import (
 	"context"
 
+	"millrace/internal/child"
 	"millrace/internal/scratch"
 )
 
-// namedLeftovers is how many folders a line of the log names.
+// namedLeftovers is how many folders or processes a line of the log names.
 const namedLeftovers = 10
 
-// removeLeftovers removes temporary folders of processes that were killed. The start does not wait for it.
+// removeLeftovers ends processes of programs whose server was killed, and removes the temporary folders of processes that were killed.
+// The start does not wait for it.
 func (s *Server) removeLeftovers(ctx context.Context) {
+	killed, err := child.KillLeft(ctx)
+	if n := len(killed); n > 0 {
+		s.log.Info("killed processes of programs whose server was killed", "processes", killed[:min(n, namedLeftovers)], "count", n)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("not all processes of programs whose server was killed could be killed: look for them with ps", "error", err)
+	}
 	folders, err := scratch.Sweep(ctx)
 	if n := len(folders); n > 0 {
 		s.log.Info("removed temporary folders that no process holds: their server was killed", "folders", folders[:min(n, namedLeftovers)], "count", n)

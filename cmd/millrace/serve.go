@@ -17,6 +17,7 @@ import (
 
 	"millrace/config"
 	"millrace/examples/spotter"
+	"millrace/internal/child"
 	"millrace/internal/heap"
 	"millrace/internal/setting"
 	"millrace/internal/textfile"
@@ -127,12 +128,18 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	rotate := make(chan os.Signal, 1)
 	signal.Notify(rotate, syscall.SIGHUP)
 	defer signal.Stop(rotate)
+	adoption, leave := context.WithCancel(context.Background())
+	defer leave()
+	lacks := child.Adopt(adoption) // before a program is started
 	s, err := server.New(cfg)
 	for _, name := range config.SecretEnv() { // so that no child process has them: all start later
 		_ = os.Unsetenv(name)
 	}
 	if err != nil {
 		return named(err)
+	}
+	if lacks != nil {
+		s.Log().Warn("processes that programs start in sessions of their own are not ended with them", "error", lacks)
 	}
 	go reload(c.Context(), s, rotate, again, named)
 	done := make(chan error, 1)

@@ -157,9 +157,9 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		stderr: newTail(conn, spec.StderrBytes, spec.OnStderr),
 		done:   make(chan struct{}),
 	}
-	started := make(chan error)
+	started, mark := make(chan error), newMark()
 	onOwnThread(func() {
-		err := p.start(path, spec, attr)
+		err := p.start(mark, path, spec, attr)
 		if err != nil {
 			started <- err
 			return
@@ -181,11 +181,11 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 }
 
 // start starts the child from a thread of onOwnThread.
-func (p *Process) start(path string, spec Spec, attr *os.ProcAttr) error {
+func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
 	if err := spec.Sandbox.confine(path); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
 	}
-	proc, err := os.StartProcess(path, append([]string{spec.Path}, spec.Args...), attr)
+	proc, err := startMarked(mark, path, append([]string{spec.Path}, spec.Args...), attr)
 	if err != nil {
 		return err
 	}
@@ -194,6 +194,7 @@ func (p *Process) start(path string, spec Spec, attr *os.ProcAttr) error {
 	if err := <-limited; err != nil {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
+		forget(proc.Pid)
 		return err
 	}
 	p.pid, p.proc = proc.Pid, proc
@@ -210,11 +211,13 @@ func (p *Process) supervise(stderr *os.File) {
 	}()
 
 	state, err := p.reap()
+	forget(p.pid)
 
 	p.stopWatching()
 	removed := make(chan struct{})
 	go func() { // on another thread: this one is confined like the child
 		defer close(removed)
+		endOrphans()
 		removeTemp(p.temp)
 	}()
 	// The deadline loses no output of the child itself, which is already in the pipe.

@@ -29,6 +29,19 @@ func TestMain(m *testing.M) {
 	case "reach":
 		reach()
 		return
+	case "leaving parent": // prints what its second child says; the first one is confined
+		if child.SandboxError() == nil {
+			if p, err := child.Start(context.Background(), child.Spec{Path: "true", Sandbox: &child.Sandbox{Read: system}}); err == nil {
+				_ = p.Stop(0)
+			}
+		}
+		p, err := child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "(setsid sh -c 'echo $$; exec sleep 300' &) ; exec sleep 300"}})
+		if err != nil {
+			fmt.Println("error", err)
+			return
+		}
+		_, _ = io.Copy(os.Stdout, p.Stdout)
+		return
 	case "parent", "confining parent":
 		var s *child.Sandbox
 		if role != "parent" {

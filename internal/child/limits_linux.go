@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// childCore is the limit of core dumps of all children.
+var childCore = unix.Rlimit{Cur: 1, Max: 1}
+
 // set sets the limits of a process that was just started.
 func (l Limits) set(pid int) error {
 	setTo := func(resource int, name string, limit unix.Rlimit) error {
@@ -40,7 +43,7 @@ func (l Limits) set(pid int) error {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
 	}
 	if err == nil { // a core dump has secrets in it. With 0, the kernel would still give one to a program of core_pattern.
-		err = set(unix.RLIMIT_CORE, "core dumps", 1)
+		err = setTo(unix.RLIMIT_CORE, "core dumps", childCore)
 	}
 	if err == nil && l.CPU > 0 {
 		seconds := uint64((l.CPU + time.Second - 1) / time.Second)

@@ -30,7 +30,7 @@ func (s *Spec) makeTemp() (*scratch.Folder, error) {
 	return dir, nil
 }
 
-// removeTemp removes the folder of a child that has ended. What a process that has left its group still makes there stays.
+// removeTemp removes the folder of a child that has ended. What a descendant that is not ended still makes there stays.
 func removeTemp(dir *scratch.Folder) {
 	if dir != nil {
 		_ = dir.Remove()

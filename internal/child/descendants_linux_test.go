@@ -1,0 +1,158 @@
+package child_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// A session is begun as the child of the program, by a double fork, and without the program's variables. Each says its process id.
+const (
+	direct  = "setsid sh -c 'echo $$; exec sleep 300' & "
+	double  = "(setsid sh -c 'echo $$; exec sleep 300' &) ; "
+	cleared = "env -i setsid sh -c 'echo $$; exec sleep 300' & "
+)
+
+// pids reads n process ids from a child.
+func pids(t *testing.T, p *child.Process, n int) (ids []int) {
+	t.Helper()
+	lines := bufio.NewReader(p.Stdout)
+	for range n {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err, p.Stderr())
+		}
+		id, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func there(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// Descendants of a child in sessions of their own are ended and reaped with it, and those of others stay. Orphans that end are reaped.
+func TestDescendants(t *testing.T) {
+	const adopts = "CHILD_TEST_ADOPTS"
+	if os.Getenv(adopts) == "" { // Adopt changes the whole process: another one does it
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDescendants$")
+		c.Env = append(os.Environ(), adopts+"=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	if err := child.Adopt(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	ordinary := exec.Command("sleep", "300") // not by Start
+	if err := ordinary.Start(); err != nil {
+		t.Fatal(err)
+	}
+	other := sh(t, t.Context(), double+"exec sleep 300")
+	its := pids(t, other, 1)
+	for name, end := range map[string]func(p *child.Process){
+		"stopped": func(p *child.Process) { _ = p.Stop(0) },
+		"killed":  func(p *child.Process) { _ = syscall.Kill(p.Pid(), syscall.SIGKILL); _ = p.Wait() },
+	} {
+		p := sh(t, t.Context(), direct+double+cleared+"exec sleep 300")
+		ids := pids(t, p, 3)
+		began := time.Now()
+		end(p)
+		t.Logf("%s: %v", name, time.Since(began))
+		for i, id := range ids {
+			if there(id) {
+				t.Errorf("%s: %d of %v is left", name, i, ids)
+				_ = syscall.Kill(id, syscall.SIGKILL)
+			}
+		}
+	}
+	if !there(its[0]) {
+		t.Error("the process of a child that runs was ended")
+	}
+	_ = other.Stop(0)
+	if there(its[0]) {
+		t.Error("a process of the other child is left")
+	}
+	ended := pids(t, sh(t, t.Context(), "(setsid sh -c 'echo $$' &) ; exec sleep 300"), 1)
+	for limit := time.Now().Add(30 * time.Second); there(ended[0]); <-time.After(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("an orphan that has ended is not reaped")
+		}
+	}
+	if !there(ordinary.Process.Pid) {
+		t.Error("a process that Start has not started was ended")
+	}
+	if err := ordinary.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := ordinary.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Error(err)
+	}
+}
+
+// KillLeft kills what a process that was killed has left, and nothing of a process that lives.
+func TestKillLeft(t *testing.T) {
+	own := pids(t, sh(t, t.Context(), double+"exec sleep 300"), 1)
+	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
+	c := exec.CommandContext(t.Context(), os.Args[0])
+	c.Env = append(os.Environ(), "CHILD_TEST_ROLE=leaving parent")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if _, err := fmt.Fscan(out, &left); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("(%d)", left)
+	has := func(killed []string) bool {
+		return slices.ContainsFunc(killed, func(k string) bool { return strings.HasSuffix(k, name) })
+	}
+	if killed, err := child.KillLeft(t.Context()); err != nil || has(killed) {
+		t.Errorf("%v, %v: of a process that lives", killed, err)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	for limit := time.Now().Add(30 * time.Second); ; { // its variables cannot be read while it executes sleep
+		killed, err := child.KillLeft(t.Context())
+		if err == nil && has(killed) {
+			break
+		}
+		if err != nil || time.Now().After(limit) {
+			t.Fatalf("%v, %v: want %s", killed, err, name)
+		}
+	}
+	waitGone(t, left)
+	if !there(own[0]) {
+		t.Error("a process of this process was killed")
+	}
+}
+
+// BenchmarkStart starts a child and waits for its end.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		p, err := child.Start(b.Context(), child.Spec{Path: "true"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = p.Wait()
+		_ = p.Stop(0)
+	}
+}

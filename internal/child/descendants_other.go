@@ -1,0 +1,24 @@
+//go:build unix && !linux
+
+package child
+
+import (
+	"context"
+	"os"
+)
+
+func newMark() string { return "" }
+
+func startMarked(_, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
+	return os.StartProcess(path, args, attr)
+}
+
+func forget(int) {}
+
+// Adopt does nothing: it is for Linux.
+func Adopt(context.Context) error { return nil }
+
+func endOrphans() {}
+
+// KillLeft does nothing: it is for Linux.
+func KillLeft(context.Context) ([]string, error) { return nil, nil }
