@@ -174,7 +174,10 @@ func TestStreamDecoupled(t *testing.T) {
 func TestStreamError(t *testing.T) {
 	r := serve(t, nil, identity)
 	s := r.open("triton_grpc_error", "true")
-	s.send(raw("identity", "1", []byte{1}), raw("nobody", "2", []byte{1}), raw("identity", "3", []byte{1}))
+	s.send(raw("identity", "1", []byte{1}), raw("nobody", "2", []byte{1}))
+	if err := s.Send(raw("identity", "3", []byte{1})); err != nil && err != io.EOF { // io.EOF: the call has ended already
+		t.Fatal(err)
+	}
 	if out := s.next(); out.InferResponse.Id != "1" {
 		t.Errorf("%v", out)
 	}
