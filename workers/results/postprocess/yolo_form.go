@@ -169,7 +169,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	case 1:
 		return forms[0], k.names, nil
 	case 0:
-		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] (v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment", describe([]stream.TensorSpec{s}), k.says())
+		return yoloForm{}, nil, f.bad(k.blamed(c), "%s fits no form of YOLO%s: the forms are [4+classes+extra, n] (v8), [n, 5+classes] (v5; yolox, for inputs of a known size) and [n, 6+extra] (end2end); extra is 0 for detect, the points' numbers for pose, 1 for obb, the prototypes of a second output for segment%s", describe([]stream.TensorSpec{s}), k.says(), k.usual())
 	}
 	list := make([]string, len(forms))
 	for i, o := range forms {
@@ -229,6 +229,14 @@ func (k *yoloFacts) says() string {
 	return " with " + strings.Join(list, ", ")
 }
 
+// usual says how many boxes most models of the input's size have, for an error.
+func (k *yoloFacts) usual() string {
+	if len(k.anchors) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; n is the number of boxes: for the size of the input, most models have %d, with v5 %d", k.anchors[0], 3*k.anchors[0])
+}
+
 // prototypes returns the first dimension of the only output [prototypes, h, w], or 0.
 func prototypes(outputs []stream.TensorSpec) (n int) {
 	for _, s := range outputs {
@@ -266,8 +274,10 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	if b > 0 {
 		list = append(k.finalForms(b), k.rawForms(b, false)...)
 	}
-	if a > 0 {
-		list = append(k.rawForms(a, true), list...)
+	if raw := k.rawForms(a, true); a > b && b > 0 {
+		list = append(list, raw...) // behind the forms with more boxes than numbers of a box: distinct keeps the first
+	} else if a > 0 {
+		list = append(raw, list...)
 	}
 	if k.mayBeGrid(a) && b > 5 {
 		list = append(list, yoloForm{task: "detect", v5: true, yolox: true, width: b, classes: b - 5})
@@ -285,20 +295,22 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	}
 	// The number of names says which dimension has the boxes, whatever is likely.
 	certain := func(o yoloForm) bool { return k.names != nil && !o.end2end && (o.task != "pose" || k.points > 0) }
-	best := 0
+	best, top := 0, 0
 	list = slices.DeleteFunc(list, func(o yoloForm) bool {
 		// Tools that turn columns to rows are rare: a number of boxes must speak for it.
 		rare := k.task == "" && !o.columns && !o.end2end && !o.v5 && o.task != "detect" && !slices.Contains(k.anchors, a)
 		if k.excludes(o) || ultralytics && o.v5 || rare {
 			return true
 		}
+		top = max(top, likely(o))
 		if certain(o) {
 			best = max(best, likely(o))
 		}
 		return false
 	})
+	least := k.least(max(columns, rows), top)
 	list = slices.DeleteFunc(list, func(o yoloForm) bool {
-		return certain(o) && likely(o) < best || !certain(o) && likely(o) < max(columns, rows)
+		return certain(o) && likely(o) < best || !certain(o) && likely(o) < least
 	})
 	keep := func(want func(yoloForm) bool) {
 		if slices.ContainsFunc(list, want) {
@@ -353,6 +365,22 @@ func (k *yoloFacts) likely(n, width int) int {
 		return 1
 	}
 	return 0
+}
+
+// least returns how likely a form must be, of a shape whose likelier dimension has most. top is the likelihood of the
+// likeliest form that the settings and the metadata allow.
+func (k *yoloFacts) least(most, top int) int {
+	floor := 0
+	if most > 1 {
+		floor = 1 // of many numbers of few boxes, one is a number of boxes
+		if most == 2 {
+			most = 1 // few models have that number of boxes: it excludes no form that has more boxes than numbers
+		}
+	}
+	if k.setTask || k.layout != "" {
+		return min(most, max(top, floor)) // the settings exclude the forms that are likelier
+	}
+	return most
 }
 
 // distinct removes forms that no setting tells apart from an earlier one.

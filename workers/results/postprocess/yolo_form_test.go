@@ -44,6 +44,10 @@ func TestYoloForms(t *testing.T) {
 		{"v8 of COCO", YOLO{}, nil, list(spec("o", 84, -1)), "task: detect, layout: v8", 80},
 		{"v8 of one class", YOLO{}, nil, list(spec("o", 5, 84)), "task: detect, layout: v8", 1},
 		{"v5 by its number of boxes", YOLO{}, nil, list(spec("o", 252, 85)), "task: detect, layout: v5", 80},
+		{"v5 by the setting, with any number of boxes", YOLO{Task: "detect", Layout: "v5"}, nil, list(spec("o", 300, 85)), "task: detect, layout: v5", 80},
+		{"v5 by the setting, where 84 may be the number of boxes", YOLO{Layout: "v5"}, nil, list(spec("o", 300, 84)), "task: detect, layout: v5", 79},
+		{"v5 by the setting, with few boxes", YOLO{Layout: "v5"}, nil, list(spec("o", 30, 86)), "task: detect, layout: v5", 81},
+		{"v8 in rows by the setting, with any number of boxes", YOLO{Layout: "v8"}, nil, list(spec("o", 300, 85)), "task: detect, layout: v8", 81},
 		{"yolox by the setting", YOLO{Layout: "yolox"}, nil, list(spec("o", 84, 85)), "task: detect, layout: yolox", 80},
 		{"v5 by its names", YOLO{}, eighty, list(spec("o", -1, 85)), "task: detect, layout: v5", 80},
 		{"v8 in rows by the setting", YOLO{Layout: "v8"}, nil, list(spec("o", 84, 6)), "task: detect, layout: v8", 2},
@@ -112,6 +116,9 @@ func TestYoloRefusesWhatIsNotCertain(t *testing.T) {
 		{"pose, or many classes", YOLO{}, nil, []stream.TensorSpec{spec("o", 56, 84)}, "task", []string{"task: detect", "task: obb", "task: pose"}},
 		{"angles, or classes", YOLO{}, nil, []stream.TensorSpec{spec("o", 20, 84)}, "task", []string{"task: detect", "task: obb", "task: pose"}},
 		{"objectness, or cells of a grid", YOLO{}, nil, []stream.TensorSpec{spec("o", 84, 85)}, "task", []string{"task: detect, layout: v5", "task: detect, layout: v8", "task: detect, layout: yolox"}},
+		{"85 numbers, or boxes of rare strides", YOLO{}, nil, []stream.TensorSpec{spec("o", 300, 85)}, "task", []string{"task: detect, layout: v5", "task: detect, layout: v8", "task: obb"}},
+		{"85 numbers, or boxes of rare strides, in columns", YOLO{}, nil, []stream.TensorSpec{spec("o", 85, 300)}, "task", []string{"task: detect, layout: v5", "task: detect, layout: v8", "task: obb"}},
+		{"layouts of a task", YOLO{Task: "detect"}, nil, []stream.TensorSpec{spec("o", 300, 85)}, "layout", []string{"task: detect, layout: v5", "task: detect, layout: v8"}},
 		{"rows", YOLO{}, nil, []stream.TensorSpec{spec("o", 100, 9)}, "layout", []string{"task: detect, layout: v5", "task: detect, layout: v8"}},
 		{"final rotated boxes", YOLO{}, nil, []stream.TensorSpec{spec("o", 300, 7)}, "task", []string{"task: end2end-obb", "task: detect, layout: v5", "task: detect, layout: v8"}},
 		{"points of two or three numbers", YOLO{Task: "pose"}, nil, []stream.TensorSpec{spec("o", 17, 84)}, "kpt_shape", []string{"task: pose, kpt_shape: 4x3", "task: pose, kpt_shape: 6x2"}},
@@ -155,6 +162,7 @@ func TestYoloContradictions(t *testing.T) {
 		{"end2end", YOLO{}, ofTask("detect", "end2end", "True"), spec("o", 84, 8400), "output", []string{"[84 8400]", "end2end true"}},
 		{"no masks", YOLO{}, ofTask("segment"), spec("o", 38, 84), "output", []string{"task segment", "a second output for segment"}},
 		{"the setting", YOLO{Task: "end2end"}, nil, spec("o", 84, 8400), "task", []string{"output.yolo.task end2end", "[84 8400]"}},
+		{"the layout", YOLO{Layout: "v5"}, nil, spec("o", 30, 84), "layout", []string{"output.yolo.layout v5", "[30 84]", "most models have 84, with v5 252"}},
 		{"another task", YOLO{}, map[string]string{"task": "classify"}, spec("o", 6, 84), "task", []string{`"classify"`, "output.classify"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
