@@ -38,10 +38,10 @@ func (c *File) Validate() error {
 func (c *File) Open(e Env) Sink {
 	s := &file{path: c.Path, max: c.MaxSize, in: anywhere{}, stream: e.Stream, log: e.Log}
 	if e.Requested {
-		s.in, s.files, s.bounded = nowhere{}, e.Files, true
+		s.in, s.bounded = nowhere{}, true
 		if e.Files != nil {
 			s.in = e.Files.root
-			e.Files.hold(c.Path, c.MaxSize)
+			s.release = e.Files.hold(c.Path, c.MaxSize)
 		}
 	}
 	return s
@@ -50,11 +50,11 @@ func (c *File) Open(e Env) Sink {
 // file writes in Write, which one goroutine calls: it waits for the disk, and counts
 // what cannot be written as lost.
 type file struct {
-	path   string
-	max    int64
-	in     place
-	files  *Files // that count it; nil = none do, or it is closed
-	stream string
+	path    string
+	max     int64
+	in      place
+	release func() // says to Files that the file is not written any more; nil = none count it, or it is closed
+	stream  string
 
 	bounded bool // it never grows beyond max: further lines are lost
 	log     *slog.Logger
@@ -89,9 +89,9 @@ func (s *file) Run(context.Context) {}
 // Close implements Sink.
 func (s *file) Close() {
 	s.shut()
-	if s.files != nil {
-		s.files.release(s.path)
-		s.files = nil
+	if s.release != nil {
+		s.release()
+		s.release = nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,9 @@ type owner struct {
 	open   int   // sinks that write it
 }
 
+// inUse reports whether a stream has the file, which may have been removed from the folder.
+func (o *owner) inUse() bool { return o.made || o.open > 0 }
+
 // OpenFiles opens a folder. A client's files may have at most most bytes together.
 func OpenFiles(folder string, most int64) (*Files, error) {
 	root, err := os.OpenRoot(folder)
@@ -85,6 +89,9 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	defer d.mu.Unlock()
 	own := d.owners[name]
 	has = has && own != nil
+	if !has && own != nil && own.inUse() {
+		return bad(stream.Conflict, "%q is the file of a stream: choose another name", name)
+	}
 	for i := range keepFiles + 1 {
 		if has {
 			break
@@ -103,7 +110,7 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	if has {
 		before := own.size
 		own.size = c.MaxSize
-		return func() { d.resize(name, before) }, nil
+		return func() { d.resize(own, before) }, nil
 	}
 	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -114,8 +121,9 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 		return bad(code, "cannot be made in the folder sinks.folder: %w", err)
 	}
 	_ = f.Close()
-	d.owners[name] = &owner{client: client, known: true, size: c.MaxSize, made: true}
-	return func() { d.forget(name) }, nil
+	own = &owner{client: client, known: true, size: c.MaxSize, made: true}
+	d.owners[name] = own
+	return func() { d.forget(name, own) }, nil
 }
 
 // Check reports whether a sink that a request has made, perhaps of an earlier run of the server, may write its file: in the folder, and
@@ -167,13 +175,15 @@ func old(name string, i int) string {
 // reserve is the most bytes that a file and its old ones have.
 func reserve(size int64) int64 { return (keepFiles + 1) * max(size, fileCost) }
 
-// used returns the bytes of a client's files, of which one is left out, and of files that are nobody's. d.mu is held.
+// used returns the bytes of a client's files, of which one is left out, and of files that are nobody's. It forgets the owners of
+// files that no stream has and that are not in the folder any more. d.mu is held.
 func (d *Files) used(client any, except string) (n int64, err error) {
 	for name, o := range d.owners {
-		if name != except && (!o.known || o.client == client) && (o.made || o.open > 0) {
+		if name != except && (!o.known || o.client == client) && o.inUse() {
 			n += reserve(o.size)
 		}
 	}
+	exist := map[string]bool{}
 	err = fs.WalkDir(d.root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -183,7 +193,8 @@ func (d *Files) used(client any, except string) (n int64, err error) {
 			name = strings.TrimSuffix(name, fmt.Sprintf(".%d", i))
 		}
 		o := d.owners[name]
-		if o != nil && (name == except || o.made || o.open > 0 || o.known && o.client != client) {
+		exist[name] = true
+		if o != nil && (name == except || o.inUse() || o.known && o.client != client) {
 			return nil
 		}
 		if st, err := e.Info(); err == nil {
@@ -191,11 +202,14 @@ func (d *Files) used(client any, except string) (n int64, err error) {
 		}
 		return nil
 	})
+	if err == nil {
+		maps.DeleteFunc(d.owners, func(name string, o *owner) bool { return !o.inUse() && !exist[name] })
+	}
 	return n, err
 }
 
-// hold says that a sink writes a file, and release that it does not any more.
-func (d *Files) hold(name string, size int64) {
+// hold says that a sink writes a file. release says that the sink does not write it any more.
+func (d *Files) hold(name string, size int64) (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.owners[name]
@@ -205,25 +219,24 @@ func (d *Files) hold(name string, size int64) {
 	}
 	o.size, o.made = size, false
 	o.open++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		o.open--
+	}
 }
 
-func (d *Files) release(name string) {
+func (d *Files) resize(o *owner, size int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.owners[name].open--
-}
-
-func (d *Files) resize(name string, size int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.owners[name].size = size
+	o.size = size
 }
 
 // forget removes a file that was made for nothing.
-func (d *Files) forget(name string) {
+func (d *Files) forget(name string, o *owner) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if o := d.owners[name]; o != nil && o.made {
+	if o.made && d.owners[name] == o {
 		_ = d.root.Remove(name)
 		delete(d.owners, name)
 	}
