@@ -110,7 +110,9 @@ func (w *instance) interrupt(now stream.Instant) {
 func (r *runner) wasInterrupted() (yes bool) {
 	r.interrupting.Lock()
 	defer r.interrupting.Unlock()
-	yes, r.interrupted = r.interrupted, false
+	if yes, r.interrupted = r.interrupted, false; yes {
+		r.worker.(Interrupter).ClearInterrupt()
+	}
 	r.computing.Store(false)
 	return yes
 }

@@ -51,8 +51,12 @@ type Worker interface {
 
 // Interrupter is a worker whose run can be ended early. At limits.run the group calls Interrupt, and the run returns with an error
 // soon after: the requests of the batch fail, and the worker goes on. Only when the run does not return within interruptGrace is
-// the worker replaced. Interrupt is called from another goroutine while Run computes.
-type Interrupter interface{ Interrupt() }
+// the worker replaced. Interrupt is called from another goroutine, from just before the call of Run until just after its return.
+// After that the group calls ClearInterrupt: Interrupt must not end the next run.
+type Interrupter interface {
+	Interrupt()
+	ClearInterrupt()
+}
 
 // ErrBroken says that an instance cannot run any more: its process has ended, its
 // device has failed. The group destroys it and starts another.

@@ -12,25 +12,46 @@ import (
 // ending ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime looks at the options of the
 // run before each node of the graph, so that a loop in the graph ends, too; one long node is computed to its end.
 type ending struct {
-	mu      sync.Mutex
-	options *ort.RunOptions // of all runs of the worker
-	ended   bool            // the options say that runs end
-	watched context.Context // the context of the last run
-	runs    uint64          // contexts that were watched
-	forget  func() bool     // stops watching the context
+	mu          sync.Mutex
+	options     *ort.RunOptions // of all runs of the worker
+	interrupted bool            // Interrupt was called, and ClearInterrupt was not
+	ended       bool            // the options say that runs end
+	watched     context.Context // the context of the last run
+	runs        uint64          // contexts that were watched
+	forget      func() bool     // stops watching the context
 }
 
-// Interrupt ends the run in progress.
+// Interrupt implements workers.Interrupter. A batch may have several runs of the model: Interrupt ends the run in progress and those
+// that follow, until ClearInterrupt.
 func (w *worker) Interrupt() {
 	w.ending.mu.Lock()
 	defer w.ending.mu.Unlock()
+	w.ending.interrupted = true
 	w.ending.end()
+}
+
+// ClearInterrupt implements workers.Interrupter.
+func (w *worker) ClearInterrupt() {
+	w.ending.mu.Lock()
+	defer w.ending.mu.Unlock()
+	w.ending.interrupted = false
+	_ = w.ending.goOn() // otherwise begin tries again
 }
 
 func (e *ending) end() {
 	if e.options != nil && !e.ended {
 		e.ended = e.options.Terminate() == nil
 	}
+}
+
+// goOn makes runs not end early any more.
+func (e *ending) goOn() error {
+	if !e.ended {
+		return nil
+	}
+	err := e.options.UnsetTerminate()
+	e.ended = err != nil
+	return err
 }
 
 // begin prepares a run with ctx.
@@ -45,14 +66,11 @@ func (e *ending) begin(ctx context.Context) (err error) {
 	if ctx != e.watched {
 		e.watch(ctx)
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil || e.interrupted {
 		e.end()
-	case e.ended:
-		e.ended = false
-		return e.options.UnsetTerminate()
+		return nil
 	}
-	return nil
+	return e.goOn()
 }
 
 // watch makes the end of ctx end the runs that follow. Most runs of a worker have one context, so that this happens once.
@@ -82,11 +100,11 @@ func (e *ending) destroy() {
 	if e.options != nil {
 		_ = e.options.Destroy()
 	}
-	e.options, e.watched, e.forget, e.ended = nil, nil, nil, false
+	e.options, e.watched, e.forget, e.ended, e.interrupted = nil, nil, nil, false, false
 	e.runs++
 }
 
-// ended reports whether the last run was ended early.
+// ended reports whether the last run was ended early, as the next one will be.
 func (w *worker) ended() bool {
 	w.ending.mu.Lock()
 	defer w.ending.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/batching"
 	"millrace/internal/onnxfile"
 	"millrace/stream"
 	"millrace/workers"
@@ -20,16 +21,32 @@ import (
 
 // countdown is a model that adds 1 to y as often as its input n says, in a loop of the graph.
 func countdown() []byte {
+	loop, constants := countdownLoop("n yes zero", "y", 1)
+	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)}, []onnxfile.Node{loop},
+		append(constants, onnxfile.Tensor{Name: "zero", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(0)})...)
+}
+
+// countdownLoop returns the loop of countdown, over a sum of the given sizes, and its constants.
+func countdownLoop(inputs, output string, dims ...any) (onnxfile.Node, []onnxfile.Tensor) {
 	body := onnxfile.Model{
-		Inputs:  []onnxfile.Value{value("i", onnxfile.Int64), value("go", onnxfile.Bool), value("sum", onnxfile.Float32, 1)},
-		Outputs: []onnxfile.Value{value("on", onnxfile.Bool), value("next", onnxfile.Float32, 1)},
+		Inputs:  []onnxfile.Value{value("i", onnxfile.Int64), value("go", onnxfile.Bool), value("sum", onnxfile.Float32, dims...)},
+		Outputs: []onnxfile.Value{value("on", onnxfile.Bool), value("next", onnxfile.Float32, dims...)},
 		Nodes:   []onnxfile.Node{node("Identity", "go", "on"), node("Add", "sum one", "next")},
 	}
-	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)},
-		[]onnxfile.Node{node("Loop", "n yes zero", "y", onnxfile.Attr{Name: "body", Value: body})},
-		onnxfile.Tensor{Name: "yes", Type: onnxfile.Bool, Raw: []byte{1}},
-		onnxfile.Tensor{Name: "zero", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(0)},
-		onnxfile.Tensor{Name: "one", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(1)})
+	return node("Loop", inputs, output, onnxfile.Attr{Name: "body", Value: body}), []onnxfile.Tensor{
+		{Name: "yes", Type: onnxfile.Bool, Raw: []byte{1}},
+		{Name: "one", Type: onnxfile.Float32, Dims: []int64{1}, Raw: floats(1)},
+	}
+}
+
+// countdownOfTexts is countdown of rows with strings and state, which is 0: each request of a batch has its own run.
+func countdownOfTexts() []byte {
+	F := onnxfile.Float32
+	loop, constants := countdownLoop("times yes s", "y", "N", 1)
+	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", 1), value("n", onnxfile.Int64, "N", 1), value("s", F, "N", 1)},
+		[]onnxfile.Value{value("same", onnxfile.String, "N", 1), value("y", F, "N", 1), value("s_out", F, "N", 1)},
+		[]onnxfile.Node{node("Identity", "x", "same"), node("Reshape", "n single", "times"), loop, node("Identity", "s", "s_out")},
+		append(constants, ints("single", 1))...)
 }
 
 // TestEndlessRunsEnd: a run that would compute for ever ends at limits.run with an error that names the setting. The worker goes on
@@ -51,6 +68,67 @@ func TestEndlessRunsEnd(t *testing.T) {
 	}
 	if s := g.Stats(); s.Quarantined != 0 || s.Restarts != 0 {
 		t.Errorf("%d workers are quarantined, %d were restarted", s.Quarantined, s.Restarts)
+	}
+}
+
+// TestEndlessRunsOfABatch: limits.run is the limit of a batch, also where each request of a batch has its own run. The worker goes on.
+func TestEndlessRunsOfABatch(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Source: write(t, countdownOfTexts()), Params: stream.Params{"state": "s=s_out", "warmup": false},
+		Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
+	callers := []caller{call(t, g), call(t, g)}
+	send := func(n int64) (answers []got) {
+		t.Helper()
+		for _, c := range callers {
+			if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Bytes, texts("a"), 1, 1), tensor("n", stream.Int64, int64s(n), 1, 1)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range callers {
+			answers = append(answers, <-c.sink)
+		}
+		return answers
+	}
+	for range 2 {
+		for _, got := range send(math.MaxInt64) {
+			var coded *stream.Error
+			if !errors.As(got.err, &coded) || coded.Code != stream.Timeout || coded.Field != "limits.run" {
+				t.Errorf("an endless run: %v", got.err)
+			}
+		}
+		for _, got := range send(3) {
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			want(t, got.outputs, 1, floats(3), 1, 1)
+		}
+	}
+	if s := g.Stats(); s.Quarantined != 0 || s.Restarts != 0 {
+		t.Errorf("%d workers are quarantined, %d were restarted", s.Quarantined, s.Restarts)
+	}
+}
+
+// TestInterruptOfSeveralRuns: an interrupt ends all runs until it is cleared, so that one just before the first run of a batch, or
+// between two runs of a batch, is not lost.
+func TestInterruptOfSeveralRuns(t *testing.T) {
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
+	in := []stream.Tensor{tensor("n", stream.Int64, int64s(2), 1, 1)}
+	for range 2 { // before the first run of the worker, and before a later one
+		w.Interrupt()
+		for range 2 {
+			if _, err := w.compute(t.Context(), in, 1); err == nil || !w.ended() {
+				t.Errorf("an interrupted run: %v", err)
+			}
+		}
+		w.ClearInterrupt()
+		if w.ended() {
+			t.Error("runs are still interrupted")
+		}
+		out, err := w.compute(t.Context(), in, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, out, 0, floats(2), 1, 1)
 	}
 }
 

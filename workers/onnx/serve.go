@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +31,7 @@ type isolated struct {
 	model    *stream.Model
 	of       order
 	name     string
-	late     atomic.Bool // the run has passed limits.run
-	padded   [][]byte    // inputs of a fixed batch with missing rows
+	padded   [][]byte // inputs of a fixed batch with missing rows
 }
 
 // ServeIsolated runs a model in this process for the server that has started it, until the server ends it.
@@ -329,19 +327,33 @@ func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err erro
 		computed = p.worker.max
 		p.pad(inputs, rows)
 	}
-	p.late.Store(false)
-	if p.of.Limit > 0 {
-		t := time.AfterFunc(p.of.Limit, func() {
-			p.late.Store(true)
-			p.worker.Interrupt()
-		})
-		defer t.Stop()
-	}
+	stop := p.interruptAfter(p.of.Limit)
 	outputs, err = p.worker.compute(context.Background(), inputs, computed)
-	if err != nil && p.late.Load() {
+	if late := stop(); late && err != nil {
 		err = stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: the run was ended", p.name, p.of.Limit)
 	}
 	return outputs, rows, err
+}
+
+// interruptAfter interrupts the run that follows after d, 0 = never. stop is called after the run, and reports whether the run was
+// interrupted.
+func (p *isolated) interruptAfter(d time.Duration) (stop func() (late bool)) {
+	if d <= 0 {
+		return func() bool { return false }
+	}
+	done := make(chan struct{})
+	t := time.AfterFunc(d, func() {
+		defer close(done)
+		p.worker.Interrupt()
+	})
+	return func() bool {
+		if t.Stop() {
+			return false
+		}
+		<-done // otherwise the next run would be ended
+		p.worker.ClearInterrupt()
+		return true
+	}
 }
 
 // pad gives the inputs of a fixed batch the rows that they lack.

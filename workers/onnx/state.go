@@ -403,11 +403,14 @@ func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
 			}
 			err = w.runRow(ctx, b, i, row == r.Rows-1, seen)
 		}
-		if err != nil {
+		switch {
+		case err != nil && w.ended():
+			return err // of all requests that are left
+		case err != nil:
 			b.Fail(i, err)
-			continue
+		default:
+			b.Finish(i, seen)
 		}
-		b.Finish(i, seen)
 	}
 	return nil
 }
