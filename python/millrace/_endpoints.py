@@ -457,4 +457,6 @@ def _described(p: Any) -> dict[str, Any] | None:
     if isinstance(t, ImageType) and (p.type.spec is None or t is p.type):
         shape = [t.height or -1, t.width or -1, t.channels]
         return {"name": p.name, "datatype": "UINT8", "shape": shape, "color": t.color}
+    if isinstance(p.type, ListType):  # one JSON text, or an element of BYTES for each item
+        return {"name": p.name, "datatype": "BYTES", "shape": [-1]}
     return {"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]} if p.type.spec is not None else None

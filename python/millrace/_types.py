@@ -91,7 +91,8 @@ class Type:
         try:
             value = decode_json(str(data, "utf-8"))
         except (ValueError, RecursionError) as e:
-            return wrong(errors, loc, f"is not JSON: {e}", "json_invalid")
+            hint = "; for text, use the type hint str or List[str]" if isinstance(self, AnyType) else ""
+            return wrong(errors, loc, f"is not JSON: {e}{hint}", "json_invalid")
         return self.check(value, loc, errors)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:

@@ -312,6 +312,20 @@ class TestFrames(TestCase):
         answer = child.batch([{"inputs": {**inputs, "p": ("BYTES", (1,), [b'{"a": "x"}'])}}])[0]
         self.assertEqual((answer["error"]["code"], answer["error"]["message"]), ("invalid_argument", "inputs.p.a: is a string, want an integer"))
 
+    def test_lists(self) -> None:
+        """A list is a tensor of any length, an element for each item, or one JSON text; without the type of its items, texts need a hint."""
+        child = self.start("""
+            from typing import List
+            def infer(a: List[str], b: list) -> str:
+                return f"{a} {b}"
+        """)
+        self.assertEqual([(i["datatype"], i["shape"]) for i in child.model["inputs"]], [("BYTES", [-1]), ("BYTES", [-1])])
+        inputs = {"a": ("BYTES", (2,), [b"x", b"y"]), "b": ("BYTES", (1,), [b'["z"]'])}
+        self.assertEqual(child.batch([{"inputs": inputs}])[0]["outputs"]["output"].list(), [b"['x', 'y'] ['z']"])
+        answer = child.batch([{"inputs": {**inputs, "b": ("BYTES", (2,), [b"x", b"y"])}}])[0]
+        self.assertIn("inputs.b.0: is not JSON: ", answer["error"]["message"])
+        self.assertIn("List[str]", answer["error"]["message"])
+
     def test_payload_and_parameters(self) -> None:
         """A payload is the first argument, and parameters are arguments by name."""
         child = self.start("""
