@@ -113,7 +113,7 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 		opts.Account, opts.Place, opts.OneShot = nil, false, false // it counts for the principal
 	}
 	opts.Protocol = cmp.Or(opts.Protocol, protocol)
-	k := &sink{on: on, done: done}
+	k := &sink{on: on, done: done, pushed: make(chan struct{}, 1)}
 	st, err := ingest.As(s.backend, p, a).Open(model, "", opts, k)
 	if err != nil {
 		return nil, err
@@ -121,17 +121,19 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if c.checked {
 		k.endWith(c.opts.Lasting, p, st)
 	}
-	return &Stream{Stream: st, mem: s.backend.Memory(), share: a.Core().Memory()}, nil
+	return &Stream{Stream: st, pushed: k.pushed, mem: s.backend.Memory(), share: a.Core().Memory()}, nil
 }
 
-// Stream is an open stream. Send, Submit and Close are safe for concurrent use. When the
+// Stream is an open stream. Send, Submit, Finish and Close are safe for concurrent use. Close
+// drops the frames that wait; Finish waits for their results before it closes. When the
 // credentials of the client for which it was opened are not valid any more, or its rights
 // have changed, it is closed (stream.ByError): frames that wait, and those that come later,
 // fail with the reason.
 type Stream struct {
 	*stream.Stream
-	mem   *buf.Pool
-	share *buf.Share // in which copies count; nil = none
+	pushed <-chan struct{} // has a value when the sink got an ending that Finish has not seen
+	mem    *buf.Pool
+	share  *buf.Share // in which copies count; nil = none
 }
 
 // Send submits a copy of data as a frame with the number seq.
@@ -144,9 +146,30 @@ func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})
 }
 
+// Finish waits until every accepted frame has its ending, closes the stream, and returns nil when
+// done has returned, for whatever reason the stream was closed. Call it after the last Send or
+// Submit, and not in on or done. When ctx ends first, Finish closes the stream, which drops the
+// frames that wait, and returns the error of ctx; frames in flight end later (Finished).
+func (s *Stream) Finish(ctx context.Context) error {
+	for c := s.Counts(); c.Accepted > c.Results+c.Drops+c.Errors; c = s.Counts() {
+		select {
+		case <-s.pushed:
+		case <-s.Finished():
+			return nil
+		case <-ctx.Done():
+			s.Close(stream.ByClient)
+			return context.Cause(ctx)
+		}
+	}
+	s.Close(stream.ByClient)
+	<-s.Finished()
+	return nil
+}
+
 type sink struct {
 	on      func(*stream.Result)
 	done    func(stream.CloseReason)
+	pushed  chan struct{}          // for Stream.Finish
 	removed atomic.Pointer[func()] // from Options.Lasting; nil = it is not there
 }
 
@@ -163,6 +186,10 @@ func (s *sink) endWith(all *ingest.Lasting, p *ingest.Principal, st *stream.Stre
 func (s *sink) Push(r *stream.Result) {
 	s.on(r)
 	r.Release()
+	select {
+	case s.pushed <- struct{}{}:
+	default:
+	}
 }
 
 // Done implements stream.Sink.

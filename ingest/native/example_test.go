@@ -92,11 +92,9 @@ func ExampleClient_Stream() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
-	answered := make(chan string, 3)
-	closed := make(chan stream.CloseReason, 1)
 	in, err := s.Native().Stream("echo", stream.Options{Policy: stream.Policy{Mode: stream.Every}},
-		func(r *stream.Result) { answered <- fmt.Sprint(r.Seq, " ", r.Outcome) },
-		func(why stream.CloseReason) { closed <- why })
+		func(r *stream.Result) { fmt.Println(r.Seq, r.Outcome) },
+		func(why stream.CloseReason) { fmt.Println(why) })
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -106,16 +104,13 @@ func ExampleClient_Stream() {
 			fmt.Println(err)
 		}
 	}
-	for range 3 {
-		fmt.Println(<-answered)
-	}
-	in.Close(stream.ByClient)
-	fmt.Println(<-closed)
+	fmt.Println("finished:", in.Finish(context.Background())) // Close would drop the frames that wait
 	// Output:
 	// 0 result
 	// 1 result
 	// 2 result
 	// client
+	// finished: <nil>
 }
 
 // A program that serves several users acts for each of them: they have quotas, and their
