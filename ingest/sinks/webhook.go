@@ -104,7 +104,7 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 		err = video.CheckPublic(a.Addr())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: sources.allow_private allows those", err)
+		return fmt.Errorf("%w: sources.allow_private allows those (a change of it needs a restart of the server)", err)
 	}
 	return nil
 }

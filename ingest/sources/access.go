@@ -36,7 +36,7 @@ func Check(field, address string) error {
 // that a request named.
 func Public(a netip.Addr) error {
 	if err := video.CheckPublic(a); err != nil {
-		return fmt.Errorf("%w: sources.allow_private allows those", err)
+		return fmt.Errorf("%w: sources.allow_private allows those (a change of it needs a restart of the server)", err)
 	}
 	return nil
 }
