@@ -127,7 +127,8 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 
 // ParseModel reads NAME=SOURCE[,key=value...]. Keys are those of a model in the file, with
 // dots in nested ones; a list is written [a,b,c], and text in quotes (") may contain
-// commas.
+// commas. Programs that embed the server use it for server.Config.Models: settings such as
+// output=boxes are not in workers.Config.Params.
 func ParseModel(spec string) (workers.Config, error) {
 	parts, err := splitOutside(spec, ',')
 	if err != nil {

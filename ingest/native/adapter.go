@@ -2,6 +2,9 @@
 // operations as over a protocol, for the program itself or for its users. It is the
 // fastest adapter, and copies nothing that the caller promises not to change. It must not
 // know workers, queues or batches.
+//
+// Client.Infer sends one request. Client.Stream opens a stream of frames: after the last frame,
+// Stream.Finish waits for all results and closes it, whereas Close drops the frames that wait.
 package native
 
 import (
