@@ -126,6 +126,12 @@ func taken(name string) error {
 
 // add starts a stream. kept is its entry in the store, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
+	own := maker{origin == "request", a.publicOnly(origin)}
+	return a.addBy(c, origin, kept, makers{own.public, func(sinks.Settings) maker { return own }})
+}
+
+// addBy starts a stream whose parts have different makers.
+func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch _, twice := a.runners[c.Name]; {
@@ -142,7 +148,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	if origin == "request" {
 		refused = a.mayWrite(c)
 	}
-	f := newRunner(a, c, origin, refused)
+	f := newRunner(a, c, origin, by, refused)
 	a.added++
 	f.kept, f.id = kept, a.added
 	a.runners[c.Name] = f

@@ -118,17 +118,46 @@ func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error)
 	if err != errOver {
 		return f, err
 	}
+	by := f.makers(next, byRequest)
 	f.cancel()
 	<-f.done
-	if err := a.add(next, f.origin, f.kept); err != nil {
+	if err := a.addBy(next, f.origin, f.kept, by); err != nil {
 		return f, err
 	}
 	return a.find(next.Name)
 }
 
+// makers returns who makes the parts of a stream with changed settings: parts that stay keep their maker.
+func (f *runner) makers(next Config, byRequest bool) makers {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return makers{f.publicSource(next, byRequest), func(k sinks.Settings) maker { return f.makerOf(k, f.a.maker(byRequest)) }}
+}
+
+// maker is who makes the parts that a change by a request, or by the configuration, names.
+func (a *Adapter) maker(byRequest bool) maker {
+	return maker{byRequest, byRequest && !a.opts.AllowPrivate}
+}
+
+// publicSource reports whether the source of changed settings may have public addresses only. f.mu is held.
+func (f *runner) publicSource(next Config, byRequest bool) bool {
+	if byRequest && f.now.Source == next.Source {
+		return f.public.source // only settings of the source differ, if anything does
+	}
+	return f.a.maker(byRequest).public
+}
+
+// makerOf returns who has named the target of a sink: the maker of a present sink with that target, else by. f.mu is held.
+func (f *runner) makerOf(k sinks.Settings, by maker) maker {
+	i := slices.IndexFunc(f.sinks, func(o openSink) bool { return sameType(o.settings, k) && target(o.settings) == target(k) })
+	if i >= 0 && by.request {
+		return f.sinks[i].by
+	}
+	return by
+}
+
 // apply makes next the settings of a stream that is running: what is not changed goes on.
 func (f *runner) apply(next Config, byRequest bool) error {
-	public := byRequest && !f.a.opts.AllowPrivate
 	defer f.resize()
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -140,16 +169,17 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	if f.over && (again || !sameModels(before, next) || !reflect.DeepEqual(before.Sinks, next.Sinks)) {
 		return errOver
 	}
+	f.public.source = f.publicSource(next, byRequest)
 	f.now = next
 	f.applyModels(next.models())
-	f.applySinks(next.Sinks, maker{byRequest, public})
-	if source {
-		f.public.source = public
-	}
+	f.applySinks(next.Sinks, f.a.maker(byRequest))
 	if again {
 		f.replaceReading()
 	}
-	for _, c := range f.consumers {
+	f.countMu.Lock()
+	all := slices.Concat(f.consumers, f.leaving) // the source may wait for one that leaves
+	f.countMu.Unlock()
+	for _, c := range all {
 		switch {
 		case c.feed == nil:
 		case next.Paused && !before.Paused:
@@ -200,6 +230,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 	for _, o := range removed {
 		if len(added) == 0 {
 			o.end()
+			o.endFollowed()
 			continue
 		}
 		by := added[len(added)-1]
@@ -222,17 +253,13 @@ func (f *runner) applySinks(list []sinks.Settings, by maker) {
 	removed := slices.Clone(f.sinks)
 	var next []openSink
 	for _, k := range list {
-		own := by
 		i := slices.IndexFunc(removed, func(o openSink) bool { return sameType(o.settings, k) })
 		if i >= 0 && reflect.DeepEqual(removed[i].settings, k) {
 			next = append(next, removed[i])
 			removed = slices.Delete(removed, i, i+1)
 			continue
 		}
-		if i >= 0 && target(removed[i].settings) == target(k) {
-			own = removed[i].by // who named the address
-		}
-		s := f.openSink(k, own)
+		s := f.openSink(k, f.makerOf(k, by))
 		next = append(next, s)
 		if f.begun {
 			f.startSink(s)

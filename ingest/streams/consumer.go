@@ -156,6 +156,11 @@ func (c *consumer) set(s sources.State, err error, retry time.Time) {
 // retired. f.mu is held.
 func (c *consumer) settle() {
 	c.tried = true
+	c.endFollowed()
+}
+
+// endFollowed retires the models that c follows. f.mu is held.
+func (c *consumer) endFollowed() {
 	for _, o := range c.follows {
 		o.end()
 	}

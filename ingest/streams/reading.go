@@ -67,23 +67,34 @@ func (f *runner) read() (over bool, err error) {
 	}
 	for {
 		<-g.done
-		next := f.successor(g)
-		if next == nil {
-			break
+		if next := f.successor(g); next != nil {
+			g = next
+			continue
 		}
-		g = next
-	}
-	if g.over && g.err == nil {
-		for _, o := range *f.feeds.Load() {
-			o.settle()
+		if g.over && g.err == nil {
+			for _, o := range *f.feeds.Load() {
+				o.settle()
+			}
+		}
+		over = g.over && ctx.Err() == nil
+		if f.finish(g, over) {
+			return over, g.err
 		}
 	}
+}
+
+// finish says that the reading g was the last one. It returns false when the source was changed since g ended.
+func (f *runner) finish(g *reading, over bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.next != nil || f.reading != g {
+		return false
+	}
+	f.over = f.over || over // a change of the source begins anew from here on
 	f.restarts += g.src.Status().Restarts
-	f.stop, f.next = nil, nil
+	f.stop = nil
 	f.setIdle(sources.Status{State: sources.Waiting})
-	return g.over && ctx.Err() == nil, g.err
+	return true
 }
 
 // successor returns the reading in the place of one that has ended, or nil.
@@ -131,10 +142,10 @@ func (g *reading) promote() {
 }
 
 // take reports whether a frame is taken: giving is held then. A live source that is to
-// take the place of another does not wait while a frame of that one is given.
+// take the place of another does not wait while a frame of the other one is given.
 func (g *reading) take() bool {
 	f := g.f
-	if g.finite {
+	if g.finite || f.current.Load() == g {
 		f.giving.Lock()
 	} else if !f.giving.TryLock() {
 		return false

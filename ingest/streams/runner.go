@@ -92,13 +92,18 @@ type maker struct {
 	public  bool // public addresses only
 }
 
+// makers say who makes the parts of a stream.
+type makers struct {
+	publicSource bool // the source may have public addresses only
+	sink         func(sinks.Settings) maker
+}
+
 // newRunner returns the runner of a stream. refused is why it is only shown; nil if it runs.
-func newRunner(a *Adapter, c Config, origin string, refused error) *runner {
-	public := a.publicOnly(origin)
+func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *runner {
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()}, logged: map[string]string{},
-		models: routines.New(a.panicked), delivery: routines.New(a.panicked), public: publicParts{source: public},
+		models: routines.New(a.panicked), delivery: routines.New(a.panicked), public: publicParts{source: by.publicSource},
 	}
 	f.queue = newEndings(queueLen(len(c.models())))
 	f.feeds.Store(new([]*feed))
@@ -113,7 +118,7 @@ func newRunner(a *Adapter, c Config, origin string, refused error) *runner {
 		return f
 	}
 	for _, k := range c.Sinks {
-		f.sinks = append(f.sinks, f.openSink(k, maker{origin == "request", public}))
+		f.sinks = append(f.sinks, f.openSink(k, by.sink(k)))
 	}
 	return f
 }

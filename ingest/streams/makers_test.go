@@ -1,0 +1,78 @@
+package streams_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/ingest/sinks"
+	"millrace/ingest/streams"
+	"millrace/stream"
+)
+
+// A stream of the configuration that has ended, and that a request changes, begins again: the file that the request has named is in
+// the folder sinks.folder, and not in the working directory.
+func TestFilesOfRequestsAfterTheEnd(t *testing.T) {
+	folder, work := t.TempDir(), t.TempDir()
+	source := clip(t, 1)
+	t.Chdir(work)
+	files, err := sinks.OpenFiles(folder, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, streams.Options{Files: files})
+	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}})
+	r.over("clip", "ended")
+	if code, text := r.call("PATCH", "/v2/streams/clip", `{"sinks":{"file":"results.jsonl","max_size":65536}}`); code != 200 {
+		t.Fatalf("%d %s", code, text)
+	}
+	r.until("clip", "it has ended again", func(s shown) bool { return s.State == "ended" && s.Results == 10 })
+	if text, err := os.ReadFile(filepath.Join(folder, "results.jsonl")); err != nil || strings.Count(string(text), "\n") != 10 {
+		t.Errorf("%v: %q", err, text)
+	}
+	if _, err := os.Stat("results.jsonl"); err == nil {
+		t.Error("the working directory has the file")
+	}
+}
+
+// A request that changes settings of a configured source, and not its address, does not make it a source of requests, which may not
+// have private addresses; a webhook of the configuration likewise stays what it is when an ended stream begins again.
+func TestPartsOfTheConfigurationStay(t *testing.T) {
+	posted := make(chan struct{}, 1000)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posted <- struct{}{} }))
+	defer hook.Close()
+	camera := newMotionJPEG(t, 64, 48)
+	own := []sinks.Settings{&sinks.Webhook{URL: hook.URL}}
+	source := clip(t, 1)
+	r := start(t, streams.Options{})
+	r.streams.Add(t, streams.Config{Name: "door", Source: camera.URL, Model: "eyes"})
+	next := r.following("door")
+	next()
+	r.want(200, "PATCH", "/v2/streams/door", `{"width":32}`)
+	for l := next(); l.Width != 32; l = next() {
+	}
+
+	r.streams.Add(t, streams.Config{Name: "clip", Source: source, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: own})
+	r.over("clip", "ended")
+	for len(posted) > 0 {
+		<-posted
+	}
+	r.want(200, "PATCH", "/v2/streams/clip", `{"loop":true}`)
+	<-posted
+}
+
+// The model of a paused video changes: once it is not paused any more, the frames that waited are answered, and the other model goes on.
+func TestModelOfAPausedVideoChanges(t *testing.T) {
+	r := start(t, streams.Options{})
+	others(r, "a")
+	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 4), Model: "eyes", Paused: true, Policy: stream.Policy{Mode: stream.Every, Window: 4}})
+	r.until("clip", "a full window", func(s shown) bool { return s.Frames >= 4 })
+	r.want(200, "PATCH", "/v2/streams/clip", `{"model":"a"}`)
+	r.want(200, "PATCH", "/v2/streams/clip", `{"paused":false}`)
+	if s := r.over("clip", "ended"); s.Frames != 40 || s.Results != 40 {
+		t.Errorf("%+v", s)
+	}
+}
