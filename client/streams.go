@@ -128,7 +128,7 @@ type ServerStream struct {
 	Policy    StreamPolicy             `json:"policy,omitzero"`
 	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"`      // of the source, by its metadata
+	FPS       float64                  `json:"fps,omitempty"`      // of the source, by its metadata, and at most its setting fps
 	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
 	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
 	Restarts  uint64                   `json:"restarts"`           // of the source

@@ -53,7 +53,7 @@ func TestStreams(t *testing.T) {
 	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || len(s.Sinks) != 1 {
 		t.Errorf("%+v", s)
 	}
-	want(0, "640x480; the source declares", "show", "door")
+	want(0, "640x480; at most 10 fps are taken from the source (setting fps)", "show", "door")
 	want(0, "fps 10, loop true", "show", "door")
 	want(0, "running", "list")
 	want(0, "", "pause", "door")
@@ -113,6 +113,23 @@ func TestStreams(t *testing.T) {
 	want(2, "name: cannot be changed by a request", "set", "door", "name=x")
 	want(2, "widnow: is not a setting of a stream", "set", "door", "widnow=3")
 	want(0, "Examples:", "add", "--help")
+}
+
+// TestFPSOfTheSetting: the frame rate of a source is said to be declared by the source only where the setting fps has not lowered it.
+func TestFPSOfTheSetting(t *testing.T) {
+	for _, c := range []struct {
+		settings map[string]any
+		want     string
+	}{
+		{nil, "640x480; the source declares 5 fps"},
+		{map[string]any{"fps": 5.0}, "640x480; at most 5 fps are taken from the source (setting fps)"},
+		{map[string]any{"fps": 30.0}, "640x480; the source declares 5 fps"},
+	} {
+		rows := streamRows(&client.ServerStream{Width: 640, Height: 480, FPS: 5, Settings: c.settings})
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[0] == "frame size" && row[1] == c.want }) {
+			t.Errorf("%v: %v, want %s", c.settings, rows, c.want)
+		}
+	}
 }
 
 func TestSpan(t *testing.T) {

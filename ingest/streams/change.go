@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,7 +99,7 @@ func takesPictures(name string, m *stream.Model) error {
 	return nil
 }
 
-// changeText returns the keys and values of a change, sorted, without secrets.
+// changeText returns the keys of a change, sorted, with their values in JSON, without secrets.
 func changeText(object map[string]any) string {
 	parts := make([]string, 0, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -106,7 +107,11 @@ func changeText(object map[string]any) string {
 			parts = append(parts, key)
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s=%v", key, object[key]))
+		value, err := json.Marshal(object[key])
+		if err != nil { // it came as JSON
+			value = []byte(err.Error())
+		}
+		parts = append(parts, key+"="+string(value))
 	}
 	return strings.Join(parts, " ")
 }

@@ -169,7 +169,7 @@ type report struct {
 	Policy    *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
 	Width     int                      `json:"width,omitempty"`
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"`      // declared by the source
+	FPS       float64                  `json:"fps,omitempty"`      // declared by the source, and at most the setting fps
 	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
 	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
 	Restarts  uint64                   `json:"restarts"`
