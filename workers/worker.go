@@ -150,6 +150,9 @@ type Kind struct {
 	// configuration, or one by one as parameters of a load request, and not from a configuration or files that a load
 	// request has sent.
 	Outward bool
+	// Machine are the names of its parameters that say with what of the machine its programs run, such as an interpreter. No request
+	// sets them: a file that a request sends for a model of the server has those of that model.
+	Machine []string
 	// Loads reports whether the kind loads a source that is not the name of a kind: a
 	// path or an address. nil means that it loads none.
 	Loads func(source string) bool

@@ -175,7 +175,8 @@ func swapCommand() *cobra.Command {
 		Long: `Replace a loaded model with other parameters or another file. The open streams of the model stay open: the server
 loads the new model beside the old one, moves the waiting frames to the new model, and unloads the old model
 after its last batch. When the new model cannot be loaded, the old one stays. A file, such as ./digits.onnx, is
-sent to the server and replaces the model of its name, or of --name.`,
+sent to the server and replaces the model of its name, or of --name: it has the interpreter (python, venv) of the model
+in the server's configuration, and otherwise the default settings of its kind, and the parameters given here.`,
 		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap ./new.onnx --name digits",
 	}
 	return loadWith(c, stream.Params{"swap": true})

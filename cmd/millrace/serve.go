@@ -97,7 +97,7 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	settings := configFlags(c.Flags())
 	foldSettings(c)
-	c.Flags().StringVar(&settings.python, "python", "", "interpreter of SOURCE, a path or a name in PATH")
+	c.Flags().StringVar(&settings.python, "python", "", "interpreter of SOURCE, and of a file that replaces it (models swap): a path or a name in PATH")
 	settings.alone = alone
 	c.RunE = func(c *cobra.Command, args []string) error {
 		heap.Reserve()

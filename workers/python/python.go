@@ -29,6 +29,7 @@ func init() {
 		Loads:    loads,
 		File:     "model.py",
 		Others:   "parameters",
+		Machine:  []string{"python", "venv"},
 		Memory:   process.Memory(),
 		Ahead:    true,
 	})

@@ -231,6 +231,7 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 			return nil, err
 		}
 		def.Files = sent
+		r.keepMachine(name, known, def)
 		return def, nil
 	}
 	if known != nil {
@@ -240,6 +241,34 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 		return r.read(name, dir, how)
 	}
 	return nil, stream.Errorf(stream.NotFound, "config", "%q is in no repository: send its files, too, as file:1/model.onnx", name)
+}
+
+// keepMachine gives the versions of def, which a request has sent, the parameters Kind.Machine of the model that the
+// configuration or the folder has under that name, if it is of the same kind.
+func (r *Repository) keepMachine(name string, known, def *workers.Definition) {
+	if dir := r.folder(name); known == nil && dir != "" {
+		known, _ = r.read(name, dir, workers.Load{}) // a folder that cannot be read has none
+	}
+	if known == nil || len(known.Versions) == 0 {
+		return
+	}
+	of := known.Versions[len(known.Versions)-1]
+	kind, _ := workers.Lookup(of.Kind)
+	for i := range def.Versions {
+		cfg := &def.Versions[i]
+		if cfg.Kind != of.Kind {
+			continue
+		}
+		for _, key := range kind.Machine {
+			if value, set := of.Params[key]; set {
+				cfg.Params = maps.Clone(cfg.Params)
+				if cfg.Params == nil {
+					cfg.Params = stream.Params{}
+				}
+				cfg.Params[key] = value
+			}
+		}
+	}
 }
 
 // override returns the definition of a model of the configuration with what a load request

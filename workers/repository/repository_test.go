@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/onnx"
+	_ "millrace/workers/python"
 	_ "millrace/workers/remote"
 	"millrace/workers/repository"
 )
@@ -615,6 +617,35 @@ func TestSentRemote(t *testing.T) {
 		if def, err := r.Find("far", try.known, try.how); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%s: %+v, %v", name, def, err)
 		}
+	}
+}
+
+// TestSentProgramHasTheInterpreterOfTheModel: a program that a request sends in place of one of the server runs with the interpreter of that one,
+// which no request can set, and has none of its other settings.
+func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"stored/1/model.py": "", "stored/config.yaml": "{venv: /packages, env: [A=secret]}", "other/1/model.onnx": small, "broken/1/model.py": "", "broken/config.yaml": "{colour: 1}",
+	})
+	cfg, err := config.Parse(fmt.Appendf(nil, `models: [{name: known, source: %q, python: /usr/bin/python9, env: [A=secret], instances: 2}]`, filepath.Join(r.dir, "broken/1/model.py")), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]stream.Params{"known": {"python": "/usr/bin/python9"}, "stored": {"venv": "/packages"}, "other": nil, "broken": nil, "new": nil} {
+		var known *workers.Definition
+		if name == "known" {
+			known = &workers.Definition{Versions: []workers.Config{cfg.Models[0].WithDefaults()}}
+		}
+		def, err := r.repo.Find(name, known, workers.Load{Files: map[string][]byte{"1/model.py": nil}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer def.Files.Remove()
+		if got := def.Versions[0]; !maps.Equal(got.Params, want) || got.Instances != 1 || !strings.HasPrefix(got.Source, def.Files.Dir) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if cfg.Models[0].Params["env"] == nil {
+		t.Error("the settings of the model of the server have changed")
 	}
 }
 
