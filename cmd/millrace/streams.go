@@ -370,10 +370,19 @@ func waitingModels(s *client.ServerStream) string {
 	var texts []string
 	for _, m := range s.Models {
 		if m.State == "waiting" && m.Error != nil {
-			texts = append(texts, withCommands(m.Error.Message))
+			texts = append(texts, missingModel(m.Error.Message))
 		}
 	}
 	return strings.Join(texts, "; ")
+}
+
+// missingModel returns the problem of a stream, with where the reason is if its model is not loaded.
+func missingModel(text string) string {
+	text = withCommands(text)
+	if strings.HasSuffix(text, "is not loaded: see millrace models") {
+		text += ", or the log of the server if no reason is there" // of a configuration that was refused as a whole
+	}
+	return text
 }
 
 func policyText(p *client.StreamPolicy) string {
@@ -419,7 +428,7 @@ func stateText(s *client.ServerStream) string {
 // none. The last error of a stream that runs again is not current.
 func problem(s *client.ServerStream) string {
 	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
-		return withCommands(s.Error.Message)
+		return missingModel(s.Error.Message)
 	}
 	if text := waitingModels(s); text != "" && s.State == "running" {
 		return text

@@ -74,6 +74,7 @@ func TestStreams(t *testing.T) {
 	want(0, "", "remove", "slow")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
 	want(0, "later waits for the model ghost, which is not loaded", "add", "later", source, "--model", "ghost")
+	want(0, "see millrace models, or the log of the server if no reason is there", "show", "later")
 	want(0, "", "remove", "later")
 	if err := json.Unmarshal([]byte(want(0, "", "set", "door", "max_age_ms=700", "window=3", "max-fps=2.5", "priority=high", "paused=true", "--json")), &s); err != nil {
 		t.Fatal(err)
