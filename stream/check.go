@@ -102,9 +102,13 @@ func (m *Model) checkAny(f *Frame) (int, uint64, error) {
 }
 
 func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
+	given := 0
 	for i := range m.Inputs {
 		spec := &m.Inputs[i]
 		t := find(f.Inputs, spec.Name)
+		if t == nil && spec.Optional {
+			continue
+		}
 		if t == nil {
 			return 0, 0, m.missing(f)
 		}
@@ -115,17 +119,18 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		if !ok {
 			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v (-1 = any)", t.Shape, m.Name, m.Shape(spec))
 		}
-		if i > 0 && n != rows {
+		if given > 0 && n != rows {
 			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n, rows)
 		}
 		rows = n
+		given++
 		for j, d := range dims {
 			if spec.Shape[j] < 0 && (!m.Ragged || m.Joined) {
 				class = maphash.Comparable(classSeed, [2]uint64{class, uint64(d)}) // over the free dimensions
 			}
 		}
 	}
-	if len(f.Inputs) > len(m.Inputs) {
+	if len(f.Inputs) > given {
 		return 0, 0, m.unexpected(f)
 	}
 	if rows > m.MaxBatch {
@@ -144,7 +149,7 @@ func (m *Model) missing(f *Frame) error {
 		got = append(got, fmt.Sprintf("'%.64s'", f.Inputs[i].Name))
 	}
 	for i := range m.Inputs {
-		if name := m.Inputs[i].Name; find(f.Inputs, name) == nil {
+		if name := m.Inputs[i].Name; !m.Inputs[i].Optional && find(f.Inputs, name) == nil {
 			lacks = append(lacks, "'"+name+"'")
 		}
 	}

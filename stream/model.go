@@ -14,6 +14,8 @@ type TensorSpec struct {
 	// Color says of an input of several that it is a picture: UINT8 [height, width, channels]
 	// with the channels RGB, BGR or GRAY; "" = it is not known to be one.
 	Color string
+	// Optional says of an input that a request may leave it out.
+	Optional bool
 }
 
 // BatchAxis says what the first dimension of a model's tensors is.

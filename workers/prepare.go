@@ -27,8 +27,8 @@ func newPreparer(m *stream.Model, limits codec.Limits, mem *buf.Pool) (*preparer
 	return p, err
 }
 
-// letterboxGray is the pixel value around a letterboxed picture, the one of YOLO's tools.
-const letterboxGray = 114
+// LetterboxGray is the pixel value around a letterboxed picture, the one of YOLO's tools.
+const LetterboxGray = 114
 
 // target converts a model's image specification.
 func target(m *stream.Model) (t codec.Target, err error) {
@@ -45,7 +45,7 @@ func target(m *stream.Model) (t codec.Target, err error) {
 	read("color", &t.Color, s.Color)
 	read("layout", &t.Layout, s.Layout)
 	read("fit", &t.Fit, s.Fit)
-	t.Fill = letterboxGray
+	t.Fill = LetterboxGray
 	read("datatype", &t.Type, string(m.Inputs[0].Datatype)) // a picture fills the only input
 	t.Norm.Scale, t.Norm.Mean, t.Norm.Std = s.Scale, s.Mean, s.Std
 	if err == nil {

@@ -126,8 +126,7 @@ class Answers:
         return out
 
     def _size(self, e: Endpoint) -> tuple[int, int]:
-        t = e.data[0].type.picture if e.data else None
-        return (t.width, t.height) if t is not None else (0, 0)
+        return (e.picture.width, e.picture.height) if e.picture is not None else (0, 0)
 
     def reply_all(self, e: Endpoint, requests: Requests, group: list[Request], bound: list[Any], result: Any, count: int) -> None:
         """Ends the requests of a function that takes several at once. count is the number of rows of all of them."""

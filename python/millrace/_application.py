@@ -124,7 +124,7 @@ class Request:
         return tuple(place)
 
     def picture_sent(self, width: int, height: int) -> None:
-        """Notes how large the picture of a call was, which is decoded here."""
+        """Notes how large the picture of a request was that the process itself has decoded."""
         self._message["width"], self._message["height"] = width, height
 
     @property

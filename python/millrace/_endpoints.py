@@ -124,6 +124,7 @@ class Endpoint:
         for p in inspect.signature(function).parameters.values():
             self._take(p, hints.get(p.name, inspect.Parameter.empty), known, bool(max_batch > 1))
         self.data = [p for p in self.parameters if not p.keyword]
+        self.picture = next((p.type.picture for p in self.parameters if p.type.picture is not None), None)
         self.by_name = {p.name: p for p in self.parameters}
         self._defaults = {p.name: p.default for p in self.parameters}
         result = hints.get("return", inspect.Parameter.empty)
@@ -182,14 +183,11 @@ class Endpoint:
         self._any = not self.data or any(p.type.spec is None or p.default is not MISSING for p in self.data) or self.takes_any_keyword
         out: dict[str, Any] = {"any": self._any, "batch": self.max_batch > 1, "outputs": self._outputs()}
         out["inputs"] = [t for t in map(_described, self.data) if t]
-        pictures = [p for p in self.data if p.type.picture]
-        if len(self.data) == 1 and pictures:
-            t = pictures[0].type.picture
-            out["image"] = {"width": t.width, "height": t.height, "color": t.color, "layout": "NHWC"}
-            if not t.width:
-                out["inputs"] = [{"name": pictures[0].name, "datatype": "UINT8", "shape": [-1, -1, t.channels], "color": t.color}]
-            elif self._any:
-                raise LoadError(f"{self.name}: {pictures[0].name} is a picture of a given size, and cannot have a default")
+        first = self.data[0].type.picture if self.data else None
+        if first is not None and (self._any or len(self.data) == 1):
+            out["image"] = {"width": first.width, "height": first.height, "color": first.color, "layout": "NHWC"}
+            if self._any or not first.width:  # the server decodes the picture of a frame for the first input
+                out["inputs"][0] = _pixels(self.data[0])
         self.dense_rows = self.max_batch > 1 and not self._any
         return out
 
@@ -211,12 +209,14 @@ class Endpoint:
     def bind(self, r: Request, stateful: bool, skip_arrays: bool = False) -> Bound:
         """Returns the arguments of a request. Raises Invalid."""
         errors: Errors = []
+        if self.picture is not None:
+            self.picture.sent = (0, 0)
         if r.call is not None:
             rows = [self._from_call(r, errors)]
-            if self.data and self.data[0].type.picture:
-                r.picture_sent(*self.data[0].type.picture.sent)
         else:
             rows = self._from_frame(r, errors, skip_arrays)
+        if self.picture is not None and self.picture.sent[0]:  # it was decoded here
+            r.picture_sent(*self.picture.sent)
         if errors:
             raise Invalid(errors)
         context = None
@@ -455,8 +455,19 @@ def _described(p: Any) -> dict[str, Any] | None:
     """Returns an input as the message `model` has it; None if its type says nothing of a tensor."""
     t = p.type.picture
     if isinstance(t, ImageType) and (p.type.spec is None or t is p.type):
-        shape = [t.height or -1, t.width or -1, t.channels]
-        return {"name": p.name, "datatype": "UINT8", "shape": shape, "color": t.color}
-    if isinstance(p.type, ListType):  # one JSON text, or an element of BYTES for each item
-        return {"name": p.name, "datatype": "BYTES", "shape": [-1]}
-    return {"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]} if p.type.spec is not None else None
+        out = _pixels(p)
+    elif isinstance(p.type, ListType):  # one JSON text, or an element of BYTES for each item
+        out = {"name": p.name, "datatype": "BYTES", "shape": [-1]}
+    elif p.type.spec is not None:
+        out = {"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]}
+    else:
+        return None
+    if p.default is not MISSING:
+        out["optional"] = True
+    return out
+
+
+def _pixels(p: Any) -> dict[str, Any]:
+    """Returns an input that is a picture as the message `model` has it."""
+    t = p.type.picture
+    return {"name": p.name, "datatype": "UINT8", "shape": [t.height or -1, t.width or -1, t.channels], "color": t.color}

@@ -54,6 +54,10 @@ class ImageType(Type):
         """1 or 3."""
         return 1 if self.color == "GRAY" else 3
 
+    def copy(self) -> ImageType:
+        """Implements Type: each argument notes the size of its own picture."""
+        return ImageType(self.width, self.height, self.color)
+
     def __call__(self) -> Any:
         """Lets typing accept an instance as a hint."""
         raise TypeError("a hint cannot be called")
@@ -81,9 +85,14 @@ class ImageType(Type):
         return self.check(text, loc, errors)
 
     def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
-        """Implements Type: pixels, or BYTES with a picture file."""
+        """Implements Type: pixels, or BYTES with a picture file, as it is or in base64."""
         if tensor.datatype == "BYTES" and len(tensor.data) == 1:
-            return self.payload(tensor.data[0], loc, errors)
+            data = tensor.data[0]
+            try:
+                data = base64.b64decode(data, validate=True)  # as JSON has it
+            except (binascii.Error, ValueError):
+                pass
+            return self.payload(data, loc, errors)
         shape = tensor.shape[1:] if len(tensor.shape) == 4 and tensor.shape[0] == 1 else tensor.shape
         if tensor.datatype != "UINT8" or len(shape) != 3 or shape[2] != self.channels or self.width and shape[:2] != (self.height, self.width):
             return wrong(errors, loc, f"is {tensor.datatype} {list(shape)}, want UINT8 [height, width, {self.channels}]"

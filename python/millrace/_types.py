@@ -65,6 +65,10 @@ class Type:
     raw = False      # it can be the bytes of a body or payload
     picture: Any = None
 
+    def copy(self) -> Type:
+        """Returns the type for another argument."""
+        return self
+
     def check(self, value: Any, loc: Loc, errors: Errors) -> Any:
         """Returns the program's value of a JSON value."""
         return value
@@ -624,7 +628,7 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
     """Returns the Type of a hint. where names the parameter, for LoadError about hints that cannot be read."""
     known = {} if known is None else known
     if isinstance(hint, Type):
-        return hint
+        return hint.copy()
     try:
         if hint in _SIMPLE:
             return _SIMPLE[hint]

@@ -159,6 +159,9 @@ func (b *builder) findPictures(s *step, m *stream.Model) error {
 	for i := range m.Inputs {
 		name := m.Inputs[i].Name
 		tensor, ok := s.set.Input[name]
+		if !ok && m.Inputs[i].Optional {
+			continue
+		}
 		if !ok {
 			tensor = name
 		}
@@ -205,6 +208,9 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 			tensor = name
 		}
 		spec := find(m.Inputs, name)
+		if !ok && b.omits(spec) {
+			continue
+		}
 		pixels := b.pictures[tensor] && takesPixels(s, spec, len(names))
 		k, err := b.use(s, "input."+name, tensor, spec, pixels)
 		if err != nil {
@@ -214,8 +220,11 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		if pixels {
 			s.pixels, b.p.pixels = true, true
 		}
-		s.need(k)
-		if made := b.p.tensors[k].maker >= 0; s.set.Crop != nil {
+		made := b.p.tensors[k].maker >= 0
+		if made || spec == nil || !spec.Optional {
+			s.need(k)
+		}
+		if s.set.Crop != nil {
 			if made {
 				return s.errorf(coded.InvalidArgument, "input."+name, "is cut out of tensor %s, but boxes can only be cut out of the picture of the request: name an input of the graph", tensor)
 			}
@@ -228,7 +237,20 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 			b.p.picture = k
 		}
 	}
+	if len(s.in) == 0 {
+		return s.errorf(coded.InvalidArgument, "input", "is missing: requests may leave out all inputs of model %s (%s): map one of them to a tensor", m.Name, strings.Join(names, ", "))
+	}
 	return b.addOthers(s)
+}
+
+// omits reports whether a step does without an input that it does not name: requests may leave the
+// input out, no step makes a tensor of its name, and a request with a picture has no other inputs.
+func (b *builder) omits(spec *stream.TensorSpec) bool {
+	if spec == nil || !spec.Optional || len(b.pictures) == 0 {
+		return false
+	}
+	k, known := b.byName[spec.Name]
+	return !known || b.p.tensors[k].maker < 0
 }
 
 // addOthers connects what a step needs besides its model's inputs.
@@ -305,12 +327,15 @@ func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec, pix
 		return k, nil
 	}
 	t := &b.p.tensors[k]
+	if t.spec != nil && (spec == nil || !spec.Optional) {
+		t.spec.Optional = false
+	}
 	if t.maker == s.index {
 		return 0, s.errorf(coded.InvalidArgument, part, "takes the tensor %s, which the step makes itself", tensor)
 	}
 	if t.spec == nil && t.maker < 0 && spec != nil {
 		copied := *spec
-		copied.Name, t.spec = tensor, &copied
+		copied.Name, copied.Optional, t.spec = tensor, false, &copied
 	}
 	if t.maker < 0 && (s.image || pixels) && b.p.picture == k { // each step makes its own tensor of the picture
 		return k, nil
@@ -432,7 +457,11 @@ func (b *builder) describe() (*stream.Model, error) {
 		if other == b.p.picture {
 			other = b.p.inputs[1]
 		}
-		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs", b.p.tensors[b.p.picture].name, b.p.tensors[other].name)
+		t, more := &b.p.tensors[other], ""
+		if t.spec != nil && t.spec.Optional {
+			more = ". The input has a default: leave it out of `input`"
+		}
+		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, more)
 	}
 	if b.p.pixels && m.Image == nil {
 		m.Any = true // it is decoded for the steps that want pixels

@@ -133,18 +133,29 @@ func (n *run) setInputs() error {
 		n.values[p.inputs[0]] = value{lease: retain(r.Lease), state: payload}
 		return nil
 	}
+	given := 0
 	for _, k := range p.inputs {
 		name := p.tensors[k].name
 		i := slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == name })
+		if i < 0 && p.optional(k) {
+			continue
+		}
 		if i < 0 {
 			return stream.Errorf(stream.InvalidArgument, "inputs", "%q is missing: graph %s has %s", name, n.w.env.Name, p.names(p.inputs))
 		}
 		n.values[k] = value{r.Inputs[i], retain(r.Lease), present}
+		given++
 	}
-	if len(r.Inputs) > len(p.inputs) {
+	if len(r.Inputs) > given {
 		return stream.Errorf(stream.InvalidArgument, "inputs", "%d tensors, graph %s has %s", len(r.Inputs), n.w.env.Name, p.names(p.inputs))
 	}
 	return nil
+}
+
+// optional reports whether a request may leave out an input.
+func (p *plan) optional(tensor int) bool {
+	spec := p.tensors[tensor].spec
+	return spec != nil && spec.Optional
 }
 
 func (p *plan) names(tensors []int) string {
@@ -247,7 +258,10 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 		f.Lease = retain(first.lease)
 		return f, nil
 	}
-	f.Codec, f.Inputs = stream.Tensors, make([]stream.Tensor, len(s.in))
+	f.Codec, f.Inputs = stream.Tensors, make([]stream.Tensor, 0, len(s.in))
+	if pixels != nil { // boxes in such a picture are mapped to the picture as sent
+		f.Width, f.Height = n.pictureSize()
+	}
 	var leases []*buf.Buf
 	for i, in := range s.in {
 		v := &n.values[in.tensor]
@@ -256,14 +270,18 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 		} else if in.pixels && v.state == present && v.tensor.Datatype != stream.Uint8 {
 			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
 		}
+		if v.state == unknown { // the request has left it out
+			continue
+		}
 		if v.state == payload {
 			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "is a frame of %s beside tensors: send tensors", n.r.Codec)
 		}
-		f.Inputs[i] = v.tensor
-		f.Inputs[i].Name = in.name
+		t := v.tensor
+		t.Name = in.name
 		if shape := v.tensor.Shape; in.noAxis && in.spec != nil && len(shape) == len(in.spec.Shape)+1 && shape[0] == 1 {
-			f.Inputs[i].Shape = shape[1:]
+			t.Shape = shape[1:]
 		}
+		f.Inputs = append(f.Inputs, t)
 		if v.lease != nil && !slices.Contains(leases, v.lease) {
 			leases = append(leases, v.lease)
 		}
@@ -273,6 +291,18 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 	}
 	f.Lease = buf.Join(leases...)
 	return f, nil
+}
+
+// pictureSize returns the size of the run's decoded picture, of the source if that was scaled.
+func (n *run) pictureSize() (width, height int) {
+	f := n.picture
+	if f == nil {
+		f = &n.r.Frame
+	}
+	if f.SourceWidth > 0 {
+		return f.SourceWidth, f.SourceHeight
+	}
+	return f.Width, f.Height
 }
 
 // header makes what frames of the request have in common.

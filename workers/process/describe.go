@@ -34,7 +34,8 @@ type describedTensor struct {
 	Name     string `json:"name"`
 	Datatype string `json:"datatype"`
 	Shape    []int  `json:"shape"`
-	Color    string `json:"color,omitempty"` // of an input that is pixels, UINT8 [height, width, channels]
+	Color    string `json:"color,omitempty"`    // of an input that is pixels, UINT8 [height, width, channels]
+	Optional bool   `json:"optional,omitempty"` // of an input that requests may leave out
 }
 
 type describedImage struct {
@@ -88,8 +89,8 @@ func describe(text []byte) (*description, error) {
 	return &d, nil
 }
 
-// model returns the metadata that a child's message describes. whole says that its pictures keep
-// their size: they are decoded by the worker, and not into rows of a batch.
+// model returns the metadata that a child's message describes. whole says that its pictures are
+// decoded by the worker, and not into rows of a batch: they keep their size, or come with other inputs.
 func (d *description) model() (m *stream.Model, whole bool, err error) {
 	m = &stream.Model{Any: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful, Labels: d.Labels}
 	if d.MaxBatch < 0 || d.MaxBatch > maxBatch {
@@ -104,6 +105,9 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 	}
 	if m.Outputs, err = specs("outputs", d.Outputs); err != nil {
 		return nil, false, err
+	}
+	if i := slices.IndexFunc(m.Inputs, func(s stream.TensorSpec) bool { return s.Optional }); i >= 0 && !m.Any {
+		return nil, false, fmt.Errorf("inputs[%d], %q, is optional, and any is false: the inputs of a batch are the same for all requests", i, m.Inputs[i].Name)
 	}
 	m.Axis = stream.FreeAxis
 	if !d.Batch && !d.Any {
@@ -146,7 +150,7 @@ func specs(field string, of []describedTensor) (out []stream.TensorSpec, err err
 	}
 	for i, t := range of {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Color: t.Color}
+		s := stream.TensorSpec{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Color: t.Color, Optional: t.Optional}
 		if s.Shape == nil {
 			s.Shape = []int{}
 		}
@@ -201,7 +205,7 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 		return false, fmt.Errorf("image is %d x %d: want at most %d a side, or 0 for the size of each picture", i.Width, i.Height, 1<<14)
 	case (i.Width == 0) != (i.Height == 0):
 		return false, fmt.Errorf("image is %d x %d: want both sides, or none for the size of each picture", i.Width, i.Height)
-	case len(m.Inputs) > 1:
+	case len(m.Inputs) > 1 && !m.Any:
 		return false, fmt.Errorf("image is set, but there are %d inputs: a picture fills one", len(m.Inputs))
 	}
 	if i.Width > 0 && !m.Any {
@@ -209,15 +213,15 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 		return false, nil
 	}
 	if s.Scale != [3]float32{} || s.Mean != [3]float32{} || s.Std != [3]float32{} {
-		return false, fmt.Errorf("image has scale, mean or std, and no size: pictures of their own size are UINT8")
+		return false, fmt.Errorf("image has scale, mean or std, and no size, or any is true: such pictures are UINT8")
 	}
 	if len(m.Inputs) == 0 {
 		m.Inputs = []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{-1, -1, 3}}}
 	}
 	if in := m.Inputs[0]; in.Datatype != stream.Uint8 || len(in.Shape) != 3 {
-		return false, fmt.Errorf("image has no size, and input %q is %s of shape %v: pictures of their own size are UINT8 with 3 dimensions", in.Name, in.Datatype, in.Shape)
+		return false, fmt.Errorf("image has no size, or any is true, and input %q is %s of shape %v: such pictures are UINT8 with 3 dimensions", in.Name, in.Datatype, in.Shape)
 	}
-	// Each picture has its own shape: the batch is ragged, and the worker decodes.
+	// Each picture has its own shape, or comes without other inputs: the batch is ragged, and the worker decodes.
 	m.Any, m.Ragged, m.Axis, m.MaxBatch = true, true, stream.FreeAxis, max(d.MaxBatch, 1)
 	return true, nil
 }

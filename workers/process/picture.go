@@ -5,8 +5,8 @@ import (
 	"millrace/stream"
 )
 
-// Pictures of their own size are decoded here: each has another shape, so that they have no rows
-// of a batch.
+// Pictures of their own size, and those of programs with further inputs that requests may leave out,
+// are decoded here: the requests have different shapes, so that they have no rows of a batch.
 
 const planar = codec.NCHW
 

@@ -257,7 +257,8 @@ func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.In
 		return stream.Errorf(stream.InvalidArgument, "frame", "is not a picture that can be decoded")
 	}
 	at := x.at
-	dst, where, err := x.room(width * height * w.channels)
+	width, height = w.target.Dims(width, height)
+	dst, where, err := x.room(w.target.Size(width, height))
 	if err != nil {
 		return err
 	}

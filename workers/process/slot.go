@@ -143,7 +143,7 @@ func (w *Worker) needs(b *batching.Batch, lo, hi int) (n int) {
 func (w *Worker) needsOf(r *stream.Request) (n int) {
 	if w.isPicture(r) {
 		if width, height, ok := w.pictureSize(r); ok {
-			return aligned(width * height * w.channels)
+			return aligned(w.target.Size(width, height))
 		}
 		return 0
 	}

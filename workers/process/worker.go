@@ -59,7 +59,7 @@ type Worker struct {
 	proc   *process
 
 	model    *stream.Model
-	pictures bool         // pictures are decoded here, each at its own size
+	pictures bool         // pictures are decoded here, each for its request
 	target   codec.Target // of these
 	channels int
 	shared   bool // data go through shared memory
@@ -158,7 +158,7 @@ func (w *Worker) readTarget(i *describedImage) error {
 	for _, f := range []struct {
 		name, value string
 		into        interface{ UnmarshalText([]byte) error }
-	}{{"color", i.Color, &w.target.Color}, {"layout", i.Layout, &w.target.Layout}} {
+	}{{"color", i.Color, &w.target.Color}, {"layout", i.Layout, &w.target.Layout}, {"fit", i.Fit, &w.target.Fit}} {
 		if f.value == "" {
 			continue
 		}
@@ -167,6 +167,7 @@ func (w *Worker) readTarget(i *describedImage) error {
 		}
 	}
 	w.channels = w.target.Color.Channels()
+	w.target.Width, w.target.Height, w.target.Fill = i.Width, i.Height, workers.LetterboxGray
 	return nil
 }
 

@@ -2,6 +2,7 @@ package python
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"image"
@@ -11,12 +12,15 @@ import (
 	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/graph"
 )
 
 // open opens a stream and returns a function that sends a frame and returns its next result.
@@ -111,33 +115,153 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestPictures gives a function a picture that the server decodes, scaled and in its own size:
-// the box that it finds is in pixels of the picture as sent.
+// TestPictures gives a function a picture in each form in which requests have pictures, at the function's
+// size and in its own size, alone and with arguments that have defaults: the box and the key point that the
+// function finds are in pixels of the picture as sent.
 func TestPictures(t *testing.T) {
+	testneeds.Python(t, "numpy", "PIL")
+	frames := bright(t)
+	for takes, tensors := range map[string]int{ // how many tensors it takes; the server fills the one input of the others
+		"picture: Image[80, 80]": 0, "picture: Image": 1, "picture: Image[80, 80, 'GRAY']": 0, "picture: Image[80, 80], least: float = 128": 2,
+		"picture: Image, least: float = 128": 2, "picture: Image[80, 80], mask: Image[40, 40] = None, least: float = 128": 2,
+		"picture: Optional[Image[80, 80]] = None, least: float = 128": 2, "picture: Image[80, 80], *, least: float = 128": 0,
+		"picture: Image[80, 80], context, **more": 2, "picture: Batch[Image[80, 80]], least: Batch[float] = 128": 2,
+	} {
+		t.Run(takes, func(t *testing.T) {
+			r := newRig(t)
+			g := r.mustLoad(r.write("service.py", strings.ReplaceAll(finder, "TAKES", takes)), nil)
+			for name, f := range frames {
+				if len(f.Inputs) <= tensors {
+					checkBright(t, name, r.run(g, f))
+				}
+			}
+		})
+	}
+}
+
+// finder finds what is bright in a picture.
+const finder = `
+from typing import Optional
+import numpy as np
+from millrace import Batch, Boxes, Image
+def find(picture, least):
+    rows, columns = np.nonzero(picture[..., 0] > least)
+    box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    return Boxes([box], keypoints=[[[*box[:2], 0.5]]])
+def infer(TAKES) -> Boxes["keypoints"]:
+    least = locals().get("least", 128)
+    if isinstance(least, list):
+        return [find(p, v) for p, v in zip(picture, least)]
+    return find(picture, least)
+`
+
+// bright returns frames of a picture whose part from 64, 32 to 128, 96 is bright.
+func bright(t *testing.T) map[string]stream.Frame {
+	t.Helper()
 	picture := image.NewRGBA(image.Rect(0, 0, 320, 160))
 	draw.Draw(picture, image.Rect(64, 32, 128, 96), image.NewUniform(color.White), image.Point{}, draw.Src)
 	var file bytes.Buffer
 	if err := jpeg.Encode(&file, picture, &jpeg.Options{Quality: 95}); err != nil {
 		t.Fatal(err)
 	}
-	for _, hint := range []string{"Image[80, 80]", "Image", "Image[80, 80, 'GRAY']"} {
-		t.Run(hint, func(t *testing.T) {
+	var rgb []byte
+	for i := 0; i < len(picture.Pix); i += 4 {
+		rgb = append(rgb, picture.Pix[i:i+3]...)
+	}
+	element := func(data []byte) stream.Tensor {
+		data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
+		return stream.Tensor{Name: "picture", Datatype: stream.Bytes, Shape: []int{1}, Data: data}
+	}
+	least := stream.Tensor{Name: "least", Datatype: stream.Float64, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(100))}
+	inBase64 := []byte(base64.StdEncoding.EncodeToString(file.Bytes()))
+	return map[string]stream.Frame{
+		"JPEG":            {Codec: stream.JPEG, Payload: file.Bytes()},
+		"RGB24":           {Codec: stream.RGB24, Width: 320, Height: 160, Payload: rgb},
+		"BYTES":           {Codec: stream.Tensors, Inputs: []stream.Tensor{element(file.Bytes())}},
+		"BYTES in base64": {Codec: stream.Tensors, Inputs: []stream.Tensor{element(inBase64)}},
+		"two tensors":     {Codec: stream.Tensors, Inputs: []stream.Tensor{element(file.Bytes()), least}},
+	}
+}
+
+// checkBright checks that a result has the box and the key point of the bright part.
+func checkBright(t *testing.T, what string, res *stream.Result) {
+	t.Helper()
+	defer res.Release()
+	if res.Err != nil {
+		t.Errorf("%s: %v", what, res.Err)
+		return
+	}
+	for name, want := range map[string][]float64{"boxes": {64, 32, 128, 96}, "keypoints": {64, 32, 0.5}} {
+		i := slices.IndexFunc(res.Outputs, func(o stream.Tensor) bool { return o.Name == name })
+		if i < 0 {
+			t.Errorf("%s: there are no %s", what, name)
+			continue
+		}
+		got := res.Outputs[i].Float32s()
+		for k := range want {
+			if len(got) != len(want) || math.Abs(float64(got[k])-want[k]) > 4 {
+				t.Errorf("%s: %s are %v, want %v", what, name, got, want)
+				break
+			}
+		}
+	}
+}
+
+// TestStep runs a function with arguments that have defaults as the step of a graph: requests leave the
+// arguments out, and boxes in a picture of another size are in pixels of the picture as sent.
+func TestStep(t *testing.T) {
+	testneeds.Python(t, "numpy", "PIL")
+	steps := func(input map[string]string, output map[string]string) stream.Params {
+		return (&graph.Settings{Steps: []graph.Step{{Model: "m", Input: input, Output: output}}}).Params()
+	}
+	load := func(r *rig, name string, params stream.Params) (*workers.Group, error) {
+		if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: name, Kind: "graph", Params: params}, true); err != nil {
+			return nil, err
+		}
+		return r.m.Group(name, "")
+	}
+	for _, takes := range []string{"picture: Image[80, 80], least: float = 128", "picture: Image, least: float = 128", "picture: Image[80, 80], mask: Image = None"} {
+		t.Run(takes, func(t *testing.T) {
 			r := newRig(t)
-			g := r.mustLoad(r.write("service.py", strings.ReplaceAll(`
-import numpy as np
-from millrace import Boxes, Image
-def infer(picture: HINT) -> Boxes:
-    rows, columns = np.nonzero(picture[..., 0] > 128)
-    return Boxes([[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]])
-`, "HINT", hint)), nil)
-			got := r.open(g)(&stream.Frame{Codec: stream.JPEG, Payload: file.Bytes()}).Outputs[0].Float32s()
-			want := []float64{64, 32, 128, 96}
-			for i := range want {
-				if len(got) != 4 || math.Abs(float64(got[i])-want[i]) > 4 {
-					t.Fatalf("got %v, want %v", got, want)
+			r.mustLoad(r.write("service.py", strings.ReplaceAll(finder, "TAKES", takes)), nil)
+			g, err := load(r, "g", steps(map[string]string{"picture": "frame"}, nil))
+			if err != nil {
+				t.Fatal(takes, err)
+			}
+			for name, f := range bright(t) {
+				if f.Codec != stream.Tensors {
+					checkBright(t, takes+" of "+name, r.run(g, f))
 				}
 			}
+			_, err = load(r, "h", steps(map[string]string{"picture": "frame", "least": "least"}, nil))
+			if strings.Contains(takes, "least") && (err == nil || !strings.Contains(err.Error(), "The input has a default: leave it out of `input`")) {
+				t.Errorf("a graph with the input least: %v", err)
+			}
 		})
+	}
+	// Without a picture, requests of the graph may have the input, and may leave it out.
+	r := newRig(t)
+	r.mustLoad(r.write("service.py", "from millrace import Tensor\ndef infer(x: Tensor['FP32', 1], gain: float = 2) -> Tensor['FP32', 1]:\n    return x * gain\n"), nil)
+	g, err := load(r, "g", steps(nil, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 1}, Data: stream.AppendFloat32(nil, 3)}
+	gain := stream.Tensor{Name: "gain", Datatype: stream.Float64, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(5))}
+	for _, c := range []struct {
+		inputs []stream.Tensor
+		want   float32
+	}{{[]stream.Tensor{x}, 6}, {[]stream.Tensor{x, gain}, 15}, {[]stream.Tensor{gain, x}, 15}} {
+		res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: c.inputs})
+		if res.Err != nil || res.Outputs[0].Float32s()[0] != c.want {
+			t.Errorf("%d inputs: %v, %v, want %v", len(c.inputs), res.Outputs, res.Err, c.want)
+		}
+		res.Release()
+	}
+	for _, inputs := range [][]stream.Tensor{{gain}, {x, {Name: "y", Datatype: stream.Float32, Shape: []int{1, 1}, Data: x.Data}}} {
+		if res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: inputs}); res.Err == nil {
+			t.Errorf("inputs %v are taken: %v", inputs, res.Outputs)
+		}
 	}
 }
 

@@ -1,0 +1,30 @@
+package stream
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestOptional leaves inputs of a model out, and names those that must not be, and those that the model does not have.
+func TestOptional(t *testing.T) {
+	spec := func(name string, optional bool) TensorSpec {
+		return TensorSpec{Name: name, Datatype: Uint8, Shape: []int{1}, Optional: optional}
+	}
+	m := &Model{Name: "m", MaxBatch: 4, Inputs: []TensorSpec{spec("gain", true), spec("x", false), spec("bias", true)}}
+	for sent, want := range map[string]string{
+		"x": "", "x gain": "", "gain x bias": "", "bias x": "",
+		"gain":       "missing required input(s) ['x']",
+		"gain bias":  "missing required input(s) ['x']",
+		"x other":    "unexpected inference input 'other'",
+		"x gain one": "unexpected inference input 'one'",
+	} {
+		f := &Frame{Codec: Tensors}
+		for _, name := range strings.Fields(sent) {
+			f.Inputs = append(f.Inputs, Tensor{Name: name, Datatype: Uint8, Shape: []int{2, 1}, Data: []byte{1, 2}})
+		}
+		rows, _, err := m.checkTensors(f)
+		if want == "" && (err != nil || rows != 2) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %d rows, %v, want %q", sent, rows, err, want)
+		}
+	}
+}
