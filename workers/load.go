@@ -488,7 +488,7 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 			}
 		}
 	}
-	if was != nil && !force && was.cfg.Same(cfg) && files.digest == before.digest {
+	if was != nil && !force && !was.outdated() && was.cfg.Same(cfg) && files.digest == before.digest {
 		if err := was.checkUses(); err != nil {
 			return nil, err
 		}

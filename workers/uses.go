@@ -76,6 +76,12 @@ func (c *common) setUnready(reason error) {
 	}
 }
 
+// outdated reports whether a worker has said that the model is another one than when it was loaded: only a load helps.
+func (c *common) outdated() bool {
+	reason := c.lacks.Load()
+	return reason != nil && stream.CodeOf(*reason) == stream.Conflict
+}
+
 // unready returns why the model cannot serve although its workers run, by a worker or since a model that this one is
 // made of cannot, or nil.
 func (c *common) unready() error {

@@ -176,6 +176,76 @@ func testKilled(t *testing.T, addr, httpAddr string, infer func(model, body stri
 	}
 }
 
+// TestRemoteChanged: a second server that comes back with other inputs of a model is not asked for answers. Requests and the log say
+// what to do, the log once, and a load of the model here serves the new one.
+func TestRemoteChanged(t *testing.T) {
+	t.Parallel()
+	file, upAddr := filepath.Join(t.TempDir(), "up.yaml"), freePort(t)
+	startUp := func(datatype string) *process {
+		text := fmt.Sprintf("models: [{name: m, source: identity, tensors: {inputs: [x %s 1], outputs: [y %[1]s 1]}}]", datatype)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, _ := readyServer(t, command(t, "serve", "--config", file, "--http", upAddr, "--grpc", "off"))
+		return p
+	}
+	up := startUp("FP32")
+	here, addr := serve(t, "--model", "far=http://"+upAddr+",upstream.model=m,upstream.health=20ms")
+	post := func(path, body string) string {
+		t.Helper()
+		resp, err := http.Post("http://"+addr+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", resp.StatusCode, text)
+	}
+	infer := func(datatype string) string {
+		t.Helper()
+		return post("/v2/models/far/infer", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":%q,"shape":[1],"data":[7]}]}`, datatype))
+	}
+	until := func(what string) {
+		t.Helper()
+		for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			text := infer("FP32")
+			if strings.Contains(text, what) {
+				return
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("never %q: %s", what, text)
+			}
+		}
+	}
+	until("200 ")
+	_ = up.cmd.Process.Kill()
+	_ = up.end()
+	until("cannot be reached")
+	startUp("INT16")
+	until("409 ")
+	until("load it again")
+	for limit := time.Now().Add(time.Minute); !strings.Contains(here.stderr.String(), "load it again"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("the log does not say it: %s", &here.stderr)
+		}
+	}
+	if text := infer("FP32"); !strings.Contains(text, "load it again") {
+		t.Error(text)
+	}
+	if text := post("/v2/repository/models/far/load", "{}"); !strings.HasPrefix(text, "200 ") {
+		t.Fatal(text)
+	}
+	if text := infer("INT16"); !strings.HasPrefix(text, "200 ") {
+		t.Error(text)
+	}
+	if n := strings.Count(here.stderr.String(), "load it again"); n != 1 {
+		t.Errorf("the log says it %d times: %s", n, &here.stderr)
+	}
+}
+
 // upstreamCounts returns how many rows and requests the second server has computed for the model sum.
 func upstreamCounts(t *testing.T, addr string) (rows, requests int) {
 	t.Helper()
