@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"time"
 )
@@ -82,7 +83,7 @@ func (p *poller) get() error {
 	case len(body) > p.max:
 		return fail(TooLarge, "a picture of more than %d bytes: without poll, if it is a video", p.max)
 	}
-	one := jpegReader{r: bytes.NewReader(body), max: len(body), clock: time.Now}
+	one := jpegReader{r: bytes.NewReader(body), max: math.MaxInt, clock: time.Now}
 	picture, of, _, err := one.next()
 	if err != nil {
 		return fail(NotVideo, "poll reads JPEG pictures, and this is %q of %d bytes", resp.Header.Get("Content-Type"), len(body))

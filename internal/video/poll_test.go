@@ -59,3 +59,21 @@ func TestPoll(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPollWithoutEndMarker: a picture without the end marker of JPEG is read.
+func TestPollWithoutEndMarker(t *testing.T) {
+	picture := pictures(t, 1)[0]
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) > 2 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write(picture[:len(picture)-2])
+	}))
+	defer s.Close()
+	times, err := timesOf(t, Options{URL: s.URL, Poll: 20 * time.Millisecond})
+	if KindOf(err) != Refused || len(times) != 2 {
+		t.Errorf("%d frames, ended with %v", len(times), err)
+	}
+}
