@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -310,6 +313,53 @@ func TestFlags(t *testing.T) {
 		var errs bytes.Buffer
 		if got := soak(t.Context(), c.args, io.Discard, &errs); got != c.want || errs.Len() == 0 {
 			t.Errorf("%v: exit status %d, want %d: %s", c.args, got, c.want, &errs)
+		}
+	}
+}
+
+// TestProcessesAreLeft: a process below another one is found after the other one has ended, and not after its own end.
+func TestProcessesAreLeft(t *testing.T) {
+	root := exec.Command("sh", "-c", "sleep 600 & echo; cat")
+	out, err := root.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := root.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var had []descendant
+	for _, d := range descendants(root.Process.Pid) {
+		if d.command != "cat" {
+			had = append(had, d)
+		}
+	}
+	if len(had) != 1 {
+		t.Fatalf("descendants %v", had)
+	}
+	_ = root.Process.Kill()
+	_ = in.Close()
+	_, _ = root.Process.Wait()
+	if left := alive(had); !slices.Equal(left, had) {
+		t.Errorf("left are %v, want %v", left, had)
+	}
+	other := had[0]
+	other.start += "0" // a later process with the same id
+	if left := alive([]descendant{other}); left != nil {
+		t.Errorf("left are %v", left)
+	}
+	if err := syscall.Kill(had[0].pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(10 * time.Second); alive(had) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("left are %v", alive(had))
 		}
 	}
 }

@@ -33,31 +33,58 @@ func descriptors(pid int) int {
 // descendant is a process below another one.
 type descendant struct {
 	pid     int
+	start   string // when it started, in ticks of the kernel since the boot: with pid, it names the process
 	command string // its arguments, separated by spaces
+}
+
+// alive returns those of the processes that have not ended.
+func alive(list []descendant) (left []descendant) {
+	for _, d := range list {
+		if f := statOf(d.pid); f != nil && f[startField] == d.start {
+			left = append(left, d)
+		}
+	}
+	return left
+}
+
+// Fields of statOf: the state, the parent, and when the process started.
+const (
+	stateField  = 0
+	parentField = 1
+	startField  = 19
+)
+
+// statOf returns the fields of /proc/PID/stat behind the name of a process; nil when it has ended, also when it is a zombie.
+func statOf(pid int) []string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	// The name, in brackets, may hold anything.
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(f) <= startField || f[stateField] == "Z" {
+		return nil
+	}
+	return f
 }
 
 // descendants lists the processes below one. Zombies do not count.
 func descendants(root int) (below []descendant) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	children := map[int][]int{}
+	children := map[int][]descendant{}
 	for _, path := range stats {
-		text, _ := os.ReadFile(path) // the process may have ended
-		// The name, in brackets, may hold anything.
-		f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(f) < 2 || f[0] == "Z" {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		f := statOf(pid)
+		if err != nil || f == nil {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		parent, err2 := strconv.Atoi(f[1])
-		if err == nil && err2 == nil {
-			children[parent] = append(children[parent], pid)
+		if parent, err := strconv.Atoi(f[parentField]); err == nil {
+			children[parent] = append(children[parent], descendant{pid: pid, start: f[startField]})
 		}
 	}
 	for next := []int{root}; len(next) > 0; next = next[1:] {
-		for _, pid := range children[next[0]] {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			below = append(below, descendant{pid, strings.TrimSpace(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))})
-			next = append(next, pid)
+		for _, d := range children[next[0]] {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.pid))
+			d.command = strings.TrimSpace(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
+			below = append(below, d)
+			next = append(next, d.pid)
 		}
 	}
 	return below

@@ -140,8 +140,9 @@ func (r *run) do(ctx context.Context) (*Report, error) {
 	r.problem(r.settle(ctx, report))
 	r.problem(r.restore(ctx))
 	r.compare(ctx, before, report)
+	had := descendants(r.server.pid())
 	r.problem(r.server.stop())
-	r.ended()
+	r.ended(had)
 	report.Problems = append([]string{}, r.problems...) // not null in JSON
 	for i, n := range r.caused {
 		report.ByFault = append(report.ByFault, FaultCount{faults[i].name, n})
@@ -178,9 +179,9 @@ func (r *run) heal(ctx context.Context) {
 	r.guests.removeAll(ctx)
 }
 
-// ended checks what the server must not leave.
-func (r *run) ended() {
-	if left := descendants(r.server.pid()); len(left) > 0 {
+// ended checks what the server must not leave: its processes, of which had are those just before its end, and files.
+func (r *run) ended(had []descendant) {
+	if left := alive(had); len(left) > 0 {
 		r.problem(fmt.Errorf("the server left processes: %v", left))
 	}
 	if left := entries(r.site.path("tmp")); len(left) > 0 {
