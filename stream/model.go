@@ -8,8 +8,9 @@ type TensorSpec struct {
 	Name     string
 	Datatype Datatype
 	Shape    []int
-	// Unbatched says of an output that it has no batch axis although the model has one:
-	// the model takes one row at a time, and this is the output for that row.
+	// Unbatched says that it has no batch axis although the model has one: an output of a
+	// model that takes one row at a time is that of the row, and the tensors of a model that
+	// takes any inputs are as they come.
 	Unbatched bool
 	// Color says of an input of several that it is a picture: UINT8 [height, width, channels]
 	// with the channels RGB, BGR or GRAY; "" = it is not known to be one.

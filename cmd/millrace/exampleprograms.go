@@ -27,6 +27,9 @@ func programRoutes(ctx context.Context, cl *client.Client, model string) (routes
 	paths, _ := document["paths"].(map[string]any)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		schema := at(paths, path, "post", "requestBody", "content", "application/json", "schema")
+		if path == "/infer" {
+			inputs, _ = schema["properties"].(map[string]any)
+		}
 		if schema == nil || takesFile(schema) {
 			continue
 		}
@@ -36,7 +39,6 @@ func programRoutes(ctx context.Context, cl *client.Client, model string) (routes
 		}
 		route := exampleRoute{URL: cl.Addr() + "/apps/" + model + path, JSON: string(body)}
 		if path == "/infer" {
-			inputs, _ = schema["properties"].(map[string]any)
 			routes = slices.Insert(routes, 0, route)
 			continue
 		}

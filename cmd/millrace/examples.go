@@ -30,7 +30,8 @@ func examplesCommand() *cobra.Command {
 		Use:   "examples MODEL",
 		Short: "Print calls of a loaded model, in several languages",
 		Long: `Print calls of a loaded model that can be run as they are printed. The calls send tensors of zeros, in JSON and as
-bytes, and picture.jpg of the current folder when the model takes pictures. For a program with JSON, such as a
+bytes, and picture.jpg of the current folder when the model takes pictures. A class in Python with a picture and
+further inputs gets the picture and the other inputs in one request. For a program with JSON, such as a
 class in Python, the calls go to its routes at /apps/MODEL/, with bodies made from its type hints. The calls of a
 model that may answer more than once read its events. Where the server wants a key, the calls read the key from
 the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
@@ -69,6 +70,7 @@ this module or net/http, calls in JavaScript Node or a browser.`,
 			return err
 		}
 		call.Key, call.Routes = key != "", routes
+		call.findPicture(meta.Inputs, inputs)
 		kind := *format
 		if len(routes) > 0 {
 			kind += " program"
@@ -85,7 +87,8 @@ this module or net/http, calls in JavaScript Node or a browser.`,
 type exampleCall struct {
 	Addr, Model, Version string
 	URL                  string
-	Pictures             bool // the model takes pictures
+	Pictures             bool // the model takes a picture as the whole body
+	Mixed                bool // the model takes a picture and other inputs
 	Inputs               []exampleInput
 	InJSON               bool   // the tensors have a notation in JSON
 	JSON                 string // the request; "" when it is too long to be printed
@@ -103,6 +106,7 @@ type exampleInput struct {
 	Elements       int
 	Bytes          int
 	Zero           string // an element, in JSON
+	Picture        bool   // a request may have a picture in place of the tensor
 }
 
 // newExampleCall describes the calls of a model; text is the server's OpenAPI document.
@@ -137,8 +141,10 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 		c.URL += "/infer"
 	}
 	inputs := m.Inputs
-	if len(inputs) == 0 { // it takes any, and answers a picture with its bytes
+	if len(inputs) != 1 { // without inputs it takes any, and answers a picture with its bytes
 		c.Pictures = false
+	}
+	if len(inputs) == 0 {
 		inputs = []client.Tensor{{Name: "x", Datatype: "FP32", Shape: []int{2}}}
 	}
 	total := 0
@@ -247,6 +253,11 @@ curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{
 {{- if .Pictures}}
 # A picture, of any size: JPEG, PNG or WebP.
 curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
+{{- end}}
+{{- if .Mixed}}
+# A picture, of any size, in base64, and the other inputs as tensors: JPEG, PNG or WebP.
+{ printf %s {{.Shell .BeforePicture}}; base64 < picture.jpg | tr -d '\n'; printf %s {{.Shell .AfterPicture}}; } |
+  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' --data-binary @-{{template "end" .}}
 {{- end}}`
 
 const curlProgram = `{{template "routes curl" .}}{{if and .JSON (not .Decoupled)}}# Tensors in JSON: an input that is not text has its value in JSON.
@@ -264,7 +275,8 @@ curl -sSN --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"
 {{end}}`
 
 const pythonCalls = `
-import json
+{{if .Mixed}}import base64
+{{end}}import json
 {{- if .Key}}
 import os
 {{- end}}
@@ -317,6 +329,21 @@ show(infer(header + b"".join(data for _, data in tensors), {"Content-Type": "app
 # A picture, of any size: JPEG, PNG or WebP.
 with open("picture.jpg", "rb") as picture:
     show(infer(picture.read(), {"Content-Type": "image/jpeg"}))
+{{end}}
+{{- if .Mixed}}
+# A picture, of any size, in base64, and the other inputs as tensors: JPEG, PNG or WebP.
+with open("picture.jpg", "rb") as file:
+    picture = base64.b64encode(file.read()).decode()
+inputs = [
+{{- range .Inputs}}
+{{- if .Picture}}
+    {"name": {{printf "%q" .Name}}, "datatype": "BYTES", "shape": [1], "data": [picture]},
+{{- else}}
+    {"name": {{printf "%q" .Name}}, "datatype": {{printf "%q" .Datatype}}, "shape": {{.JSONShape}}, "data": [{{.PythonZero}}] * {{.Elements}}},
+{{- end}}
+{{- end}}
+]
+show(infer(json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}))
 {{end}}`
 
 const goCalls = `
@@ -324,9 +351,12 @@ package main
 
 import (
 	"context"
+{{- if .Mixed}}
+	"encoding/binary"
+{{- end}}
 	"fmt"
 	"log"
-{{- if or .Pictures .Key}}
+{{- if or .Pictures .Mixed .Key}}
 	"os"
 {{- end}}
 
@@ -355,6 +385,24 @@ func main() {
 		log.Fatal(err)
 	}
 	infer(c, client.Request{ {{- if .Version}}Version: "{{.Version}}", {{end}}Picture: picture})
+{{- end}}
+{{- if .Mixed}}
+
+	// A picture, of any size, and the other inputs as tensors: JPEG, PNG or WebP. An element of BYTES has its length in front.
+	picture, err := os.ReadFile("picture.jpg")
+	if err != nil {
+		log.Fatal(err)
+	}
+	element := append(binary.LittleEndian.AppendUint32(nil, uint32(len(picture))), picture...)
+	infer(c, client.Request{ {{- if .Version}}Version: "{{.Version}}", {{end}}Inputs: []stream.Tensor{
+{{- range .Inputs}}
+{{- if .Picture}}
+		{Name: {{printf "%q" .Name}}, Datatype: "BYTES", Shape: []int{1}, Data: element},
+{{- else}}
+		{Name: {{printf "%q" .Name}}, Datatype: {{printf "%q" .Datatype}}, Shape: []int{ {{- .GoShape -}} }, Data: make([]byte, {{.Bytes}})},
+{{- end}}
+{{- end}}
+	}})
 {{- end}}
 }
 
@@ -413,6 +461,21 @@ show(await infer(new Blob([header, new Uint8Array({{.Bytes}})]), {'Content-Type'
 const {readFile} = await import('node:fs/promises');
 const picture = new Blob([await readFile('picture.jpg')], {type: 'image/jpeg'});
 show(await infer(picture, {'Content-Type': 'image/jpeg'}));
+{{end}}
+{{- if .Mixed}}
+// A picture, of any size, in base64, and the other inputs as tensors: JPEG, PNG or WebP. In Node:
+const {readFile} = await import('node:fs/promises');
+const picture = await readFile('picture.jpg', 'base64');
+const mixed = [
+{{- range .Inputs}}
+{{- if .Picture}}
+  {name: {{printf "%q" .Name}}, datatype: 'BYTES', shape: [1], data: [picture]},
+{{- else}}
+  {name: {{printf "%q" .Name}}, datatype: {{printf "%q" .Datatype}}, shape: {{.JSONShape}}, data: Array({{.Elements}}).fill({{.Zero}})},
+{{- end}}
+{{- end}}
+];
+show(await infer(JSON.stringify({inputs: mixed}), {'Content-Type': 'application/json'}));
 {{end}}`
 
 const pythonEvents = `

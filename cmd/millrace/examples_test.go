@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat", "--model", "half="+half,
-		"--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+		"--config", blurConfig(t), "--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
 	dir := t.TempDir()
 	shot, err := os.ReadFile(picture(t))
 	if err != nil {
@@ -55,6 +56,8 @@ func TestExamples(t *testing.T) {
 				{"half", map[string]int{"curl": 2, "python": 2, "go": 1, "js": 2}, "y"},
 				{"count", map[string]int{"curl": 2, "python": 1, "go": 1, "js": 1}, "OUT"},
 				{"sum", map[string]int{"curl": 2, "python": 1, "go": 1, "js": 1}, "unit m"},
+				{"blur", map[string]int{"curl": 3, "python": 3, "go": 2, "js": 3}, "output"},
+				{"hidden", map[string]int{"curl": 3, "python": 3, "go": 2, "js": 3}, "picture"},
 			} {
 				text, stderr, code := millrace(t, "examples", c.model, "--format", format, "--addr", addr)
 				if code != 0 || stderr != "" {
@@ -73,6 +76,24 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// blurConfig returns the configuration of examples/blur with the interpreter of the tests.
+func blurConfig(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/blur/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	python, folder := testneeds.Python(t, "numpy", "PIL"), absolute(t, "../../examples/blur")
+	for _, name := range []string{"bright", "blur"} {
+		text = bytes.Replace(text, []byte("source: "+name+".py"), []byte("source: "+folder+"/"+name+".py\n    python: "+python), 1)
+	}
+	file := filepath.Join(t.TempDir(), "blur.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // sumClass returns a class in Python whose inputs are JSON of several types.

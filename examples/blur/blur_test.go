@@ -10,6 +10,7 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -50,6 +51,7 @@ func TestPictureAndBoxes(t *testing.T) {
 		ended <- nil
 		t.Fatal(err)
 	}
+	checkMetadata(t, s.Addr("http"))
 	// Half of each part is black, so that the mean has half of its colour.
 	parts := map[image.Rectangle]color.RGBA{
 		image.Rect(10, 20, 60, 70):     {250, 10, 10, 255},
@@ -81,6 +83,25 @@ func TestPictureAndBoxes(t *testing.T) {
 					t.Fatalf("%s: the pixel %d,%d has %v in channel %d, want %v", name, i%330, i/330, a, k, b)
 				}
 			}
+		}
+	}
+}
+
+// checkMetadata compares what metadata say with the form of the pictures and boxes that clients send and get.
+func checkMetadata(t *testing.T, addr string) {
+	t.Helper()
+	for model, want := range map[string]string{
+		"blur":   `"inputs":[{"name":"image","datatype":"UINT8","shape":[-1,-1,3]},{"name":"boxes","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"output","datatype":"UINT8","shape":[-1,-1,3]}]`,
+		"hidden": `"inputs":[{"name":"frame","datatype":"UINT8","shape":[-1,-1,3]}],"outputs":[{"name":"boxes","datatype":"FP32","shape":[-1,4]},{"name":"picture","datatype":"UINT8","shape":[-1,-1,3]}]`,
+	} {
+		resp, err := http.Get("http://" + addr + "/v2/models/" + model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !bytes.Contains(got, []byte(want)) {
+			t.Errorf("%s is %s, want %s (%v)", model, got, want, err)
 		}
 	}
 }

@@ -463,27 +463,35 @@ func (b *builder) describe() (*stream.Model, error) {
 		}
 		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, more)
 	}
-	if b.p.pixels && m.Image == nil {
-		m.Any = true // it is decoded for the steps that want pixels
-	}
-	if m.Any {
+	switch {
+	case m.Any:
 		m.Inputs, m.Image = nil, nil
+	case b.p.pixels && m.Image == nil: // it is decoded for the steps that want pixels
+		m.Any, m.Inputs[0].Unbatched = true, true
 	}
 	for _, k := range b.p.outputs {
 		t := &b.p.tensors[k]
 		if t.spec == nil {
 			continue
 		}
-		spec := *t.spec
-		if of := b.models[t.maker]; b.p.noAxis && b.set.Steps[t.maker].Crop == nil && of.Axis != stream.NoAxis && !spec.Unbatched {
-			spec.Shape = append([]int{1}, spec.Shape...) // the batch axis of that model
-		}
-		if b.set.Steps[t.maker].Crop != nil {
-			spec.Unbatched = false
-		}
-		m.Outputs = append(m.Outputs, spec)
+		m.Outputs = append(m.Outputs, b.output(t))
 	}
 	return m, nil
+}
+
+// output describes the output of the graph that tensor t is. Its shape in metadata is that of the answer of the step's model,
+// or of joinOutput.
+func (b *builder) output(t *tensorInfo) stream.TensorSpec {
+	spec, of := *t.spec, b.models[t.maker]
+	if b.set.Steps[t.maker].Crop != nil {
+		spec.Unbatched = false
+		return spec
+	}
+	spec.Unbatched = spec.Unbatched || of.Axis == stream.NoAxis
+	if b.p.noAxis && !spec.Unbatched {
+		spec.Shape = append([]int{1}, spec.Shape...) // the batch axis of that model
+	}
+	return spec
 }
 
 func find(specs []stream.TensorSpec, name string) *stream.TensorSpec {

@@ -125,6 +125,10 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 		}
 		m.Any = true
 	}
+	if m.Any { // a request's tensors are handed over, and answered, as they come
+		asTheyCome(m.Inputs)
+		asTheyCome(m.Outputs)
+	}
 	m.Calls = d.App != nil || d.Calls
 	if d.App != nil {
 		if m.App, err = d.App.app(); err != nil {
@@ -135,6 +139,13 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 		}
 	}
 	return m, whole, nil
+}
+
+// asTheyCome notes that tensors have no batch axis.
+func asTheyCome(specs []stream.TensorSpec) {
+	for i := range specs {
+		specs[i].Unbatched = true
+	}
 }
 
 func orEmpty(list json.RawMessage) json.RawMessage {

@@ -87,6 +87,9 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	switch {
 	case len(d.inputs) == 0: // such as an identity: it takes what comes
 		m.Any, m.Ragged, m.Axis = true, true, stream.FreeAxis
+		for i := range m.Outputs {
+			m.Outputs[i].Unbatched = true // the shape has the other server's batch axis already
+		}
 		return m, nil
 	case most > 0 && d.batches():
 		if env.MaxBatch > most {
