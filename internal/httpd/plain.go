@@ -15,8 +15,8 @@ var errPlain = errors.New("the client speaks HTTP without TLS")
 
 // Bounds of what is read after the reply of refusePlain, so that the reply is not lost by a reset.
 const (
-	plainLinger = 500 * time.Millisecond
-	plainRest   = 256 << 10
+	plainLinger = time.Second
+	plainRest   = 16 << 20
 )
 
 // looksPlain reports whether the first bytes of a connection are those of a request without TLS: records of TLS begin

@@ -55,7 +55,7 @@ func TestStateOfRecurrentNetwork(t *testing.T) {
 	whole := call(t, r.load(t, workers.Config{Name: "whole", Source: write(t, gru(false)), Params: stream.Params{"batch_axis": false}}))
 	g := r.load(t, workers.Config{Source: write(t, gru(true)), Params: stream.Params{"state": "h=h_out"}, Batching: workers.Batching{Kind: "hard", MaxSize: streams}})
 	m := g.Model()
-	if got := fmt.Sprint(m.Inputs, m.Outputs, m.Stateful, " ", m.Policy.Mode); got != "[{x FP32 [5] false }] [{y FP32 [7] false }] true every" {
+	if got := fmt.Sprint(m.Inputs, m.Outputs, m.Stateful, " ", m.Policy.Mode); got != "[{x FP32 [5] false  false}] [{y FP32 [7] false  false}] true every" {
 		t.Error(got)
 	}
 	var callers []caller

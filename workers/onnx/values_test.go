@@ -458,7 +458,7 @@ func TestRowsThatAreNotABatch(t *testing.T) {
 	}))
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: path})
-	if got := fmt.Sprint(g.Model().Outputs); got != "[{boxes FP32 [-1 4] true } {scores FP32 [-1] true }]" {
+	if got := fmt.Sprint(g.Model().Outputs); got != "[{boxes FP32 [-1 4] true  false} {scores FP32 [-1] true  false}]" {
 		t.Error(got)
 	}
 	tensors := call(t, g)

@@ -1,0 +1,64 @@
+package graph
+
+import (
+	"slices"
+	"strings"
+
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+// answer ends the request with the graph's outputs.
+func (n *run) answer() {
+	r := n.r
+	outputs, lease := n.outputs()
+	r.SentWidth, r.SentHeight = n.width, n.height
+	if r.Call != nil {
+		r.SetReply(n.reply)
+	}
+	r.FinishParams(outputs, lease, n.params())
+}
+
+// outputs returns the graph's outputs, and the memory under them, of which the caller becomes a holder.
+func (n *run) outputs() ([]stream.Tensor, *buf.Buf) {
+	outputs := make([]stream.Tensor, 0, len(n.w.plan.outputs))
+	leases := make([]*buf.Buf, 0, 4)
+	for _, k := range n.w.plan.outputs {
+		v := &n.values[k]
+		if v.state != present {
+			continue
+		}
+		outputs = append(outputs, v.tensor)
+		if v.lease != nil && !slices.Contains(leases, v.lease) {
+			leases = append(leases, v.lease)
+		}
+	}
+	for _, l := range leases {
+		l.Retain()
+	}
+	return outputs, buf.Join(leases...)
+}
+
+// params says in the result what was left out.
+func (n *run) params() (p stream.Params) {
+	set := func(key string, v any) {
+		if p == nil {
+			p = stream.Params{}
+		}
+		p[key] = v
+	}
+	var skipped []string
+	for i := range n.steps {
+		st := &n.steps[i]
+		if st.Outcome == stream.Pending { // no step is left that could still run
+			skipped = append(skipped, st.Name)
+		}
+		if n.crops != nil && n.crops[i] != nil && n.crops[i].cut > 0 {
+			set(st.Name+".boxes_cut", int64(n.crops[i].cut))
+		}
+	}
+	if len(skipped) > 0 {
+		set("steps_skipped", strings.Join(skipped, ","))
+	}
+	return p
+}
