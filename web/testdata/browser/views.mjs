@@ -165,7 +165,7 @@ export const views = {
     await c.page.fill('#key', given.guarded.keys.all);
     await c.page.keyboard.press('Enter');
     await c.until('m.answered >= 10 && m.message === ""');
-    for (const [view, wait] of [['streams', '#add'], ['models', '[data-model=motion]'], ['traces', '#reason'], ['metrics', '.chart canvas']]) {
+    for (const [view, wait] of [['streams', '#add'], ['models', '[data-model=motion]'], ['traces', '#reason'], ['metrics', '#metrics .chart canvas']]) {
       await c.page.goto(`${given.path}/console/#/${view}`);
       await c.page.waitForSelector(wait);
     }
