@@ -126,7 +126,7 @@ func taken(name string) error {
 
 // add starts a stream. kept is its entry in the store, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
-	own := maker{origin == "request", a.publicOnly(origin)}
+	own := a.maker(origin == "request")
 	return a.addBy(c, origin, kept, makers{own.public, func(sinks.Settings) maker { return own }})
 }
 
@@ -161,11 +161,6 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error 
 		f.run()
 	}, nil)
 	return nil
-}
-
-// publicOnly reports whether a stream may use public addresses only.
-func (a *Adapter) publicOnly(origin string) bool {
-	return origin == "request" && !a.opts.AllowPrivate
 }
 
 // remove ends a stream, and returns when that is done.

@@ -288,7 +288,7 @@ func target(k sinks.Settings) string {
 // mayRead reports whether a request may name the source of c, by its form and, where only public
 // addresses may be read, by the addresses of its host now.
 func (a *Adapter) mayRead(c Config) error {
-	public := a.publicOnly("request")
+	public := a.maker(true).public
 	err := sources.Check("source", c.Source)
 	if err == nil {
 		err = c.settings().Validate(c.Source, public)
@@ -301,7 +301,7 @@ func (a *Adapter) mayRead(c Config) error {
 
 // maySend reports whether a request may name the sinks of c that are not among those before.
 func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
-	if !a.publicOnly("request") {
+	if !a.maker(true).public {
 		return nil
 	}
 	for _, k := range c.Sinks {
