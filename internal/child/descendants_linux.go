@@ -159,8 +159,9 @@ func orphans() (pids []int) {
 	return pids
 }
 
-// abandoned reports whether an orphan descends from a child that has ended. One that has cleared its variables is told by
-// no_new_privs, which all children have from the start, or by their limit of core dumps where this process has the former, too. Then it may also descend from a child that runs.
+// abandoned reports whether an orphan descends from a child that has ended. An orphan that has cleared its variables is recognised
+// by no_new_privs, which all children have from the start. Where this process has no_new_privs too, the orphan is recognised by the
+// children's limit of core dumps. Without its variables, an orphan may also descend from a child that runs.
 func abandoned(pid int) bool {
 	if mark := markOf(pid); mark != "" {
 		return !lives(mark)
@@ -240,6 +241,9 @@ func KillLeft(ctx context.Context) (killed []string, err error) {
 		if ctx.Err() != nil {
 			return killed, ctx.Err()
 		}
+		if !ofThisUser(pid) { // root can read the variables of all users' processes
+			continue
+		}
 		mark := markOf(pid)
 		if mark == "" || strings.HasPrefix(mark, serverMark()) || lives(mark) {
 			continue
@@ -259,6 +263,12 @@ func KillLeft(ctx context.Context) (killed []string, err error) {
 		_ = unix.Close(fd)
 	}
 	return killed, err
+}
+
+// ofThisUser reports whether a process belongs to the user of this process.
+func ofThisUser(pid int) bool {
+	var st unix.Stat_t
+	return unix.Stat(fmt.Sprintf("/proc/%d", pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
 // directChildren returns the process ids of the children of this process.
