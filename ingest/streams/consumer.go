@@ -152,7 +152,7 @@ func (c *consumer) set(s sources.State, err error, retry time.Time) {
 	}
 }
 
-// settle says that the model was opened, or could not be: those that it follows are
+// settle says that the model was opened, or could not be: the models that c follows are
 // retired. f.mu is held.
 func (c *consumer) settle() {
 	c.tried = true
