@@ -33,23 +33,18 @@ func Dir() (string, error) {
 	case !errors.Is(err, errShared):
 		return "", err
 	}
-	return fresh()
-}
-
-// fresh makes a folder that only this user can read.
-var fresh = sync.OnceValues(makeFresh)
-
-func makeFresh() (string, error) {
-	folder, err := scratch.Make(scratch.Cache)
+	folder, err := fresh()
 	if err != nil {
 		return "", err
 	}
-	held = folder
 	return folder.Path, nil
 }
 
-// held is the folder of makeFresh. It is locked until the process ends, and then removed by the next server that starts.
-var held *scratch.Folder
+// fresh makes a folder that only this user can read, once, and keeps it: the folder is locked until the process ends, and then
+// removed by the next server that starts.
+var fresh = sync.OnceValues(makeFresh)
+
+func makeFresh() (*scratch.Folder, error) { return scratch.Make(scratch.Cache) }
 
 // errShared says that other users can change a folder.
 var errShared = errors.New("other users can change the folder")
