@@ -581,7 +581,9 @@ func TestTLS(t *testing.T) {
 	}
 	clients := x509.NewCertPool()
 	clients.AddCert(trusted.cert)
-	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	// With TLS 1.3 a client learns after the handshake that its certificate is missing, and may have failed to write by then. With
+	// TLS 1.2 the handshake fails, and the log has the reason always.
+	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}
 	overHTTP := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	overHTTP.TLS = conf.Clone()
 	overHTTP.TLS.NextProtos = nil
@@ -601,7 +603,7 @@ func TestTLS(t *testing.T) {
 			{"not verified", export.TLS{Insecure: true, Cert: cert, Key: key}, ""},
 			{"another authority", export.TLS{CA: other.file, Cert: cert, Key: key}, "certificate signed by unknown authority"},
 			{"the authorities of the system", export.TLS{Cert: cert, Key: key}, "certificate signed by unknown authority"},
-			{"without a certificate", export.TLS{CA: trusted.file}, "certificate required"},
+			{"without a certificate", export.TLS{CA: trusted.file}, "remote error: tls: handshake failure"},
 		} {
 			exported, reasons, log := outcome(t, export.Config{Exporter: kind, Endpoint: endpoint, TLS: c.tls, Retry: time.Millisecond})
 			switch {
@@ -609,7 +611,7 @@ func TestTLS(t *testing.T) {
 				t.Errorf("%s, %s: exported %d, lost %v, log %q", kind, c.name, exported, reasons, log)
 			case c.log != "" && (exported != 0 || reasons[export.Failed] != 4):
 				t.Errorf("%s, %s: exported %d, lost %v", kind, c.name, exported, reasons)
-			case c.log != "" && !strings.Contains(log, c.log) && !strings.Contains(log, "connection reset") && !strings.Contains(log, "broken pipe"):
+			case c.log != "" && !strings.Contains(log, c.log):
 				t.Errorf("%s, %s: log %q, want %q", kind, c.name, log, c.log)
 			}
 		}
