@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	names "github.com/prometheus/common/model"
 )
 
 // TestCompare: equal counts are no failure, and each count that differs is one.
@@ -91,6 +94,43 @@ millrace_frames_in_flight{model="m",version="2"} 1
 	s.add(m.served("other"))
 	if s.Accepted != 79 {
 		t.Errorf("%d accepted frames of both models", s.Accepted)
+	}
+}
+
+// TestCompareStreams: a count of a stream that differs from the stream's metrics, and a sum of all streams that differs from the
+// model's metrics, are failures.
+func TestCompareStreams(t *testing.T) {
+	p := expfmt.NewTextParser(names.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(`# TYPE millrace_stream_read_frames_total counter
+millrace_stream_read_frames_total{stream="s"} 9
+# TYPE millrace_stream_frames_total counter
+millrace_stream_frames_total{stream="s",outcome="result"} 5
+millrace_stream_frames_total{stream="s",outcome="drop"} 3
+millrace_stream_frames_total{stream="s",outcome="error"} 1
+# TYPE millrace_frames_total counter
+millrace_frames_total{model="find",outcome="result"} 5
+# TYPE millrace_dropped_frames_total counter
+millrace_dropped_frames_total{model="find",reason="stale"} 3
+# TYPE millrace_frame_errors_total counter
+millrace_frame_errors_total{model="find",code="timeout"} 1
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line StreamLine
+		want int
+	}{
+		{StreamLine{Name: "s", Frames: 9, Results: 5, Drops: 3, Errors: 1}, 0},
+		{StreamLine{Name: "s", Frames: 8, Results: 5, Drops: 3, Errors: 1}, 1},
+		{StreamLine{Name: "s", Frames: 9, Results: 4, Drops: 4, Errors: 1}, 2},
+		{StreamLine{Name: "s", Frames: 9, Results: 5, Drops: 3, Errors: 2}, 2},
+	} {
+		r := &run{options: options{progress: io.Discard}}
+		r.compareStreams(families, []StreamLine{c.line})
+		if len(r.problems) != c.want {
+			t.Errorf("%+v: %q, want %d failures", c.line, r.problems, c.want)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ type StreamLine struct {
 var stayers = []string{loopStream, programStream, cameraStream}
 
 // settle ends the sources of the streams that stay, waits until each of their frames has an ending and each result was
-// delivered, and compares the counts of the server with the files and posts.
+// delivered, and compares the counts of the server with the files, the posts and the metrics.
 func (r *run) settle(ctx context.Context, report *Report) error {
 	r.cameras[0].dead.Store(true)
 	r.cameras[0].cut()
@@ -43,6 +43,11 @@ func (r *run) settle(ctx context.Context, report *Report) error {
 		}
 		report.Streams = append(report.Streams, r.streamLine(s))
 	}
+	m, err := r.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	r.compareStreams(m, report.Streams)
 	return nil
 }
 
