@@ -69,18 +69,16 @@ class Answers:
         status, headers = 200, None
         if bound is not None and bound.context is not None:
             status, headers = bound.context.status, bound.context.reply_headers or None
-        if isinstance(value, Boxes):
-            value = value.members(r.picture_map(self._size(e)))
         if isinstance(value, Response):
             body = value.body
             if not isinstance(body, (bytes, bytearray, memoryview, str)):
-                body = _json(e, body)
+                body = self._json(e, r, body)
                 value.content_type = value.content_type or "application/json"
             send(body, value.status, value.content_type, value.headers or headers)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             send(value, status, None, headers)
         else:
-            send(_json(e, value).encode("utf-8", "replace"), status, "application/json", headers)
+            send(self._json(e, r, value).encode("utf-8", "replace"), status, "application/json", headers)
 
     def _outputs(self, e: Endpoint, r: Request, results: list[Any]) -> dict[str, Any]:
         rows = [self._named(e, r, v) for v in results]
@@ -109,7 +107,14 @@ class Answers:
             return {OUTPUT: value}
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise Error(f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself")
-        return {OUTPUT: _json(e, value)}
+        return {OUTPUT: self._json(e, r, value)}
+
+    def _json(self, e: Endpoint, r: Request, value: Any) -> str:
+        """Returns the JSON text of a result, with its boxes in pixels of the frame as it was sent."""
+        try:
+            return _plain.to_json(value, r.picture_map(self._size(e)))
+        except ValueError as x:
+            raise Error(f"the result of {e.name} {x}") from None
 
     def _fitted(self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = ()) -> dict[str, Any]:
         """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front."""
@@ -158,13 +163,6 @@ class Answers:
                 from ._services import fail
                 fail(r, x)
             at += n
-
-
-def _json(e: Endpoint, value: Any) -> str:
-    try:
-        return _plain.to_json(value)
-    except ValueError as x:
-        raise Error(f"the result of {e.name} {x}") from None
 
 
 def _is_array(value: Any) -> bool:

@@ -212,12 +212,9 @@ class Boxes:
             raise Error(f"Boxes: there are {n} boxes and {len(values)} {name}")
         return values
 
-    def members(self, place: tuple[float, float, float, float]) -> dict[str, Any]:
+    def _json(self, place: tuple[float, float, float, float]) -> dict[str, Any]:
         """Returns scaled for JSON."""
         return {name: [e.decode() for e in t.data] if t.datatype == "BYTES" else t.tolist() for name, t in self.scaled(place).items()}
-
-    def _json(self) -> dict[str, Any]:
-        return self.members((1.0, 0.0, 1.0, 0.0))
 
 
 OUTPUTS = [

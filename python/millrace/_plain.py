@@ -7,18 +7,26 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import functools
 import json
 import math
 import pathlib
 import uuid
-from typing import Any
+from typing import Any, Tuple
 
 from ._tensors import Tensor
 from ._wire import encoder
 
 
-def plain(value: Any) -> Any:
-    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default."""
+Place = Tuple[float, float, float, float]
+"""a, b, c, d: the coordinates x*a + b and y*c + d are pixels of the picture as it was sent."""
+
+OWN: Place = (1.0, 0.0, 1.0, 0.0)
+"""The coordinates stay as they are."""
+
+
+def plain(value: Any, place: Place = OWN) -> Any:
+    """Returns what JSON can hold of a value that json does not know; for JSONEncoder.default. Boxes become those at place."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):
@@ -44,7 +52,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, decimal.Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() and value.as_tuple().exponent >= 0 else float(value)
     if hasattr(value, "_json"):
-        return value._json()
+        return value._json(place)
     if isinstance(value, (int, float, str, bool, list, tuple, dict, type(None))):
         return value
     raise TypeError(f"{type(value).__name__} is no type of JSON")
@@ -53,15 +61,19 @@ def plain(value: Any) -> Any:
 _encode = encoder(plain)
 
 
-def to_json(value: Any) -> str:
-    """Returns the JSON text of a value. Raises ValueError, which says where numbers are not finite or types unknown."""
+def to_json(value: Any, place: Place = OWN) -> str:
+    """Returns the JSON text of a value, with all Boxes in it at place.
+
+    Raises ValueError, which says where numbers are not finite or types unknown.
+    """
+    encode = _encode if place == OWN else encoder(functools.partial(plain, place=place))
     try:
         try:
-            return _encode(value)
+            return encode(value)
         except TypeError as e:
             if "keys must be" not in str(e):
                 raise
-            return _encode(_keyed(value))
+            return encode(_keyed(value, place))
     except (ValueError, TypeError, RecursionError) as e:
         if isinstance(e, RecursionError):
             reason = "it is nested too deeply, or holds itself"
@@ -70,15 +82,15 @@ def to_json(value: Any) -> str:
         raise ValueError(f"cannot be written as JSON: {reason}") from None
 
 
-def _keyed(value: Any) -> Any:
+def _keyed(value: Any, place: Place) -> Any:
     """Returns a value whose dictionaries have keys of JSON: those of numpy, UUIDs, dates and others become texts or numbers."""
     if isinstance(value, dict):
-        return {_key(k): _keyed(v) for k, v in value.items()}
+        return {_key(k): _keyed(v, place) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_keyed(v) for v in value]
+        return [_keyed(v, place) for v in value]
     if isinstance(value, (str, int, float, type(None))):
         return value
-    return _keyed(plain(value))
+    return _keyed(plain(value, place), place)
 
 
 def _key(key: Any) -> Any:

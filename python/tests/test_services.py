@@ -710,6 +710,38 @@ class TestArrays(TestCase):
             answer = child.batch([{"body": pixels.tobytes(), "codec": "rgb24", "width": 8, "height": 4}])[0]
             self.assertEqual(answer["outputs"]["boxes"].list(), [2, 1, 4, 3])
 
+    def test_boxes_in_other_values(self) -> None:
+        """Boxes anywhere in a JSON result are in pixels of the frame as it was sent; as one of several outputs they are refused."""
+        import io
+
+        from PIL import Image
+        text = """
+            import dataclasses, typing, uuid
+            import numpy as np
+            import millrace
+            @dataclasses.dataclass
+            class Side:
+                found: typing.Any
+            def infer(image: millrace.Image[8, 4]) -> typing.Any:
+                found = millrace.Boxes([[2, 1, 4, 3]])
+                return {result}
+        """
+        frame = {"width": 80, "height": 40, "map": [10, 0, 10, 0]}
+        pixels = np.zeros((1, 4, 8, 3), "u1")
+        for result, before in (('{"left": found}', '{"left":'), ("[1, [found]]", "[1,["), ("Side(found)", '{"found":'),
+                               ("{uuid.UUID(int=1): found}", '{"00000000-0000-0000-0000-000000000001":')):
+            child = self.start(text.replace("{result}", result))
+            answer, = child.batch([frame], {"image": pixels})
+            data = answer["outputs"]["output"].elements()[0].decode()
+            self.assertTrue(data.startswith(before + '{"boxes":[[20.0,10.0,40.0,30.0]],'), data)
+        child = self.start(text.replace("{result}", '{"left": found, "mask": np.zeros(2)}'))
+        answer, = child.batch([frame], {"image": pixels})
+        self.assertIn("output left is of type Boxes", answer["error"]["message"])
+        child = self.start(text.replace("{result}", 'millrace.Response({"left": found})'))
+        file = io.BytesIO()
+        Image.new("RGB", (80, 40)).save(file, "PNG")
+        self.assertEqual(body(child.call("infer", file.getvalue(), "image/png"))["left"]["boxes"], [[20, 10, 40, 30]])
+
     def test_shared_memory(self) -> None:
         """Inputs are read in shared memory and results written there; what does not fit follows the message."""
         child = self.start("""
