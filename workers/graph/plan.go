@@ -190,14 +190,14 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 	known := len(names) > 0
 	for _, name := range slices.Sorted(maps.Keys(s.set.Input)) {
 		if known && !slices.Contains(names, name) {
-			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s, which has %s", m.Name, strings.Join(names, ", "))
+			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s, which has %s%s", m.Name, strings.Join(names, ", "), b.hint(m, name, s.set.Input[name]))
 		}
 		if !known {
 			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		return s.errorf(coded.InvalidArgument, "input", "is missing: the inputs of model %s are not known before it runs, so name them, as INPUT: TENSOR", m.Name)
+		return s.errorf(coded.InvalidArgument, "input", "is missing: the inputs of model %s are not known before it runs, so name them, as INPUT: TENSOR%s", m.Name, hintsFor(m))
 	}
 	if s.set.Crop != nil && (!s.image || len(names) != 1) {
 		return s.errorf(coded.InvalidArgument, "crop", "needs a model that takes pictures, which %s does not: set input.image for it", m.Name)
@@ -241,6 +241,41 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		return s.errorf(coded.InvalidArgument, "input", "is missing: requests may leave out all inputs of model %s (%s): map one of them to a tensor", m.Name, strings.Join(names, ", "))
 	}
 	return b.addOthers(s)
+}
+
+// isClass reports whether a model is a class or function in Python, whose inputs are its arguments with type hints.
+func isClass(m *stream.Model) bool { return m.App != nil && m.App.Style == "millrace" }
+
+// hint returns how a class declares an argument that gets a tensor, as the end of an error; "" when m is no class.
+func (b *builder) hint(m *stream.Model, argument, tensor string) string {
+	if !isClass(m) {
+		return ""
+	}
+	hint := `millrace.Tensor["FP32", -1]`
+	if k, ok := b.byName[tensor]; ok && b.p.tensors[k].spec != nil {
+		hint = hintOf(b.p.tensors[k].spec)
+	}
+	return fmt.Sprintf(". If %s is an argument of the class, give it a type hint with its datatype and shape: %s: %s", argument, argument, hint)
+}
+
+// hintsFor returns that a class can declare its arguments, as the end of an error; "" when m is no class.
+func hintsFor(m *stream.Model) string {
+	if !isClass(m) {
+		return ""
+	}
+	return `, or give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`
+}
+
+// hintOf returns the type hint of an argument that gets a tensor.
+func hintOf(spec *stream.TensorSpec) string {
+	if spec.Datatype == stream.Bytes && len(spec.Shape) == 1 {
+		return "typing.List[str]"
+	}
+	hint := fmt.Sprintf("millrace.Tensor[%q", spec.Datatype)
+	for _, n := range spec.Shape {
+		hint += fmt.Sprintf(", %d", n)
+	}
+	return hint + "]"
 }
 
 // omits reports whether a step does without an input that it does not name: requests may leave the

@@ -207,6 +207,40 @@ func checkBright(t *testing.T, what string, res *stream.Result) {
 	}
 }
 
+// TestStepWithoutHint: a graph that gives a tensor to an argument without a type hint is refused with the hint that fits
+// the tensor.
+func TestStepWithoutHint(t *testing.T) {
+	testneeds.Python(t, "numpy")
+	r := newRig(t)
+	r.mustLoad(r.write("service.py", "import millrace\ndef infer(scores: millrace.Tensor['FP32', -1], labels, boxes): ...\n"), nil)
+	r.write("free.py", "def infer(labels): ...\n")
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "free", Source: filepath.Join(r.dir, "free.py"), Kind: "python"}, true); err != nil {
+		t.Fatal(err)
+	}
+	r.write("found.py", `import millrace
+def infer(image: millrace.Image[8, 8]) -> millrace.Boxes: ...
+`)
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "found", Source: filepath.Join(r.dir, "found.py"), Kind: "python"}, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		step graph.Step
+		want string
+	}{
+		{graph.Step{Model: "m", Input: map[string]string{"labels": "labels"}}, "labels: is not an input of model m, which has scores. If labels is an argument of the class, give it a type hint with its datatype and shape: labels: typing.List[str]"},
+		{graph.Step{Model: "m", Input: map[string]string{"boxes": "boxes"}}, `boxes: millrace.Tensor["FP32", -1, 4]`},
+		{graph.Step{Model: "m", Input: map[string]string{"labels": "other"}}, `labels: millrace.Tensor["FP32", -1]`},
+		{graph.Step{Model: "free", Output: map[string]string{"output": "x"}}, `so name them, as INPUT: TENSOR, or give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`},
+	} {
+		set := graph.Settings{Steps: []graph.Step{{Model: "found"}, c.step}}
+		set.Steps[1].Output = map[string]string{"output": "out"}
+		_, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()}, true)
+		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
 // TestStep runs a function with arguments that have defaults as the step of a graph: requests leave the
 // arguments out, and boxes in a picture of another size are in pixels of the picture as sent.
 func TestStep(t *testing.T) {
