@@ -113,33 +113,34 @@ type StreamModelChange struct {
 
 // ServerStream is the state of a server stream.
 type ServerStream struct {
-	Name      string                   `json:"name"`
-	Source    string                   `json:"source"`                   // without passwords
-	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
-	Model     string                   `json:"model,omitempty"`          // as are Version and Policy, of a stream with one model
-	Version   string                   `json:"version,omitempty"`
-	Models    []StreamModel            `json:"models"`
-	Origin    string                   `json:"origin"`          // config or request
-	State     string                   `json:"state"`           // connecting, running, waiting, ended or failed
-	Since     time.Time                `json:"since"`           // of the state
-	Retry     *time.Time               `json:"retry,omitempty"` // when a waiting stream tries again
-	Error     *StreamFailure           `json:"error,omitempty"` // the last one
-	Paused    bool                     `json:"paused"`
-	Policy    StreamPolicy             `json:"policy,omitzero"`
-	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
-	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"`      // of the source, by its metadata, and at most its setting fps
-	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
-	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
-	Restarts  uint64                   `json:"restarts"`           // of the source
-	Frames    uint64                   `json:"frames"`             // read from the source
-	Results   uint64                   `json:"results"`            // of these frames
-	Errors    uint64                   `json:"errors"`
-	Drops     map[stream.Reason]uint64 `json:"drops"`
-	Lost      StreamLost               `json:"lost"`
-	Last      *time.Time               `json:"last,omitempty"` // the newest result
-	Watchers  int                      `json:"watchers"`       // of results and video
-	Sinks     map[string]StreamSink    `json:"sinks"`          // by name: file, webhook and others
+	Name        string                   `json:"name"`
+	Source      string                   `json:"source"`                   // without passwords
+	Transport   string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
+	Model       string                   `json:"model,omitempty"`          // as are Version and Policy, of a stream with one model
+	Version     string                   `json:"version,omitempty"`
+	Models      []StreamModel            `json:"models"`
+	Origin      string                   `json:"origin"`          // config or request
+	State       string                   `json:"state"`           // connecting, running, waiting, ended or failed
+	Since       time.Time                `json:"since"`           // of the state
+	Retry       *time.Time               `json:"retry,omitempty"` // when a waiting stream tries again
+	Error       *StreamFailure           `json:"error,omitempty"` // the last one
+	Paused      bool                     `json:"paused"`
+	Policy      StreamPolicy             `json:"policy,omitzero"`
+	Width       int                      `json:"width,omitempty"` // of the frames, in pixels
+	Height      int                      `json:"height,omitempty"`
+	PixelAspect float64                  `json:"pixel_aspect,omitempty"` // width of a pixel of the frames by its height; 0 = unknown, which means 1
+	FPS         float64                  `json:"fps,omitempty"`          // of the source, by its metadata, and at most its setting fps
+	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
+	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Restarts    uint64                   `json:"restarts"`               // of the source
+	Frames      uint64                   `json:"frames"`                 // read from the source
+	Results     uint64                   `json:"results"`                // of these frames
+	Errors      uint64                   `json:"errors"`
+	Drops       map[stream.Reason]uint64 `json:"drops"`
+	Lost        StreamLost               `json:"lost"`
+	Last        *time.Time               `json:"last,omitempty"` // the newest result
+	Watchers    int                      `json:"watchers"`       // of results and video
+	Sinks       map[string]StreamSink    `json:"sinks"`          // by name: file, webhook and others
 }
 
 // StreamModel is one model of a server stream. Its counts are those of the endings of the

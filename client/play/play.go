@@ -1,6 +1,7 @@
 package play
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -171,11 +172,10 @@ func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader
 
 // frameAspect returns the width of a frame's pixel by its height, as players show it; 1 where it is unknown.
 func (o *Options) frameAspect(i video.Info) float64 {
-	if i.PixelAspect < 1.0/16 || i.PixelAspect > 16 || i.SourceWidth == 0 || i.SourceHeight == 0 || o.Width > 0 && o.Height > 0 {
+	if o.Width > 0 && o.Height > 0 {
 		return 1
 	}
-	// The frames may be scaled, by two factors.
-	return i.PixelAspect * float64(i.SourceWidth) / float64(i.SourceHeight) * float64(i.Height) / float64(i.Width)
+	return cmp.Or(i.FrameAspect(), 1)
 }
 
 // inputSize returns the size of the pictures that a model's first input has, 0 if its

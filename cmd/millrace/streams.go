@@ -309,6 +309,9 @@ func streamRows(s *client.ServerStream) [][]string {
 	}
 	if s.Width > 0 {
 		size := fmt.Sprintf("%dx%d", s.Width, s.Height)
+		if s.PixelAspect > 0 && s.PixelAspect != 1 {
+			size += fmt.Sprintf(" of pixels %.4g times as wide as high", s.PixelAspect)
+		}
 		if most, _ := s.Settings["fps"].(float64); most > 0 && s.FPS == most { // the server lowers what the source declares
 			size += fmt.Sprintf("; at most %.4g fps are taken from the source (setting fps)", s.FPS)
 		} else if s.FPS > 0 {

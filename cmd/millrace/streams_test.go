@@ -116,17 +116,21 @@ func TestStreams(t *testing.T) {
 	want(0, "Examples:", "add", "--help")
 }
 
-// TestFPSOfTheSetting: the frame rate of a source is said to be declared by the source only where the setting fps has not lowered it.
-func TestFPSOfTheSetting(t *testing.T) {
+// TestFrameSize: the frame rate of a source is said to be declared by the source only where the setting fps has not lowered it,
+// and the form of pixels only where they are not square.
+func TestFrameSize(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]any
+		aspect   float64
 		want     string
 	}{
-		{nil, "640x480; the source declares 5 fps"},
-		{map[string]any{"fps": 5.0}, "640x480; at most 5 fps are taken from the source (setting fps)"},
-		{map[string]any{"fps": 30.0}, "640x480; the source declares 5 fps"},
+		{nil, 0, "640x480; the source declares 5 fps"},
+		{nil, 1, "640x480; the source declares 5 fps"},
+		{nil, 64. / 45, "640x480 of pixels 1.422 times as wide as high; the source declares 5 fps"},
+		{map[string]any{"fps": 5.0}, 0, "640x480; at most 5 fps are taken from the source (setting fps)"},
+		{map[string]any{"fps": 30.0}, 0, "640x480; the source declares 5 fps"},
 	} {
-		rows := streamRows(&client.ServerStream{Width: 640, Height: 480, FPS: 5, Settings: c.settings})
+		rows := streamRows(&client.ServerStream{Width: 640, Height: 480, PixelAspect: c.aspect, FPS: 5, Settings: c.settings})
 		if !slices.ContainsFunc(rows, func(row []string) bool { return row[0] == "frame size" && row[1] == c.want }) {
 			t.Errorf("%v: %v, want %s", c.settings, rows, c.want)
 		}

@@ -96,6 +96,7 @@ func NeedOf(m *stream.Model) video.Need {
 // Info describes an open source.
 type Info struct {
 	Width, Height int     // pixels of its frames; 0 when they differ
+	PixelAspect   float64 // width of a pixel of its frames by its height, as players show it; 0 = unknown, which means 1
 	FPS           float64 // declared by the source; 0 = unknown
 	Codec         string  // of its video, by ffmpeg's name; "" = unknown
 	Ends          bool    // it has an end and may be read as slowly as the reader wants

@@ -123,7 +123,7 @@ var _ Resizer = (*videoReader)(nil)
 // Info implements Reader.
 func (r *videoReader) Info() Info {
 	i := r.Reader.Info()
-	return Info{Width: i.Width, Height: i.Height, FPS: i.FPS, Codec: i.Codec, Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
+	return Info{Width: i.Width, Height: i.Height, PixelAspect: i.FrameAspect(), FPS: i.FPS, Codec: i.Codec, Arrival: i.Arrival, Ends: i.File || i.Duration > 0}
 }
 
 // Next implements Reader.

@@ -217,6 +217,7 @@ type shown struct {
 	}
 	Models                    []shownModel
 	Width, Height             int
+	PixelAspect               float64 `json:"pixel_aspect"`
 	Frames, Results, Restarts uint64
 	Watchers                  int
 	Drops                     map[string]uint64
@@ -278,12 +279,12 @@ func (r *rig) over(name, state string) shown {
 	return s
 }
 
-// clip is a video of so many seconds, 10 frames each, 160x120 pixels.
-func clip(t *testing.T, seconds int) string {
+// clip is a video of so many seconds, 10 frames each, 160x120 pixels, made with more options of ffmpeg.
+func clip(t *testing.T, seconds int, options ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")
-	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), "-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds),
-		"-pix_fmt", "yuv420p", "-movflags", "+faststart", path)
+	args := append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds)}, options...)
+	cmd := exec.Command(testneeds.Program(t, "ffmpeg"), append(args, "-pix_fmt", "yuv420p", "-movflags", "+faststart", path)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
 	}

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -154,34 +155,35 @@ func (a *Adapter) resetStream(c *fiber.Ctx) error {
 
 // report is a stream in the replies of GET.
 type report struct {
-	Name      string                   `json:"name"`
-	Source    string                   `json:"source"`                   // without passwords
-	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
-	Model     string                   `json:"model,omitempty"`          // as is Version, of a stream with one model
-	Version   string                   `json:"version,omitempty"`
-	Models    []reportModel            `json:"models"`
-	Origin    string                   `json:"origin"` // config or request
-	State     sources.State            `json:"state"`
-	Since     time.Time                `json:"since"`
-	Retry     *time.Time               `json:"retry,omitempty"`
-	Error     *reportError             `json:"error,omitempty"` // the last one, of the source or a model
-	Paused    bool                     `json:"paused"`
-	Policy    *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
-	Width     int                      `json:"width,omitempty"`
-	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"`      // declared by the source, and at most the setting fps
-	Measured  float64                  `json:"measured_fps"`       // frames per second that were read in the last ten seconds
-	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
-	Restarts  uint64                   `json:"restarts"`
-	Frames    uint64                   `json:"frames"`
-	Results   uint64                   `json:"results"`
-	Errors    uint64                   `json:"errors"`
-	Drops     map[stream.Reason]uint64 `json:"drops"`
-	Lost      reportLost               `json:"lost"`
-	Last      *time.Time               `json:"last,omitempty"` // the newest result
-	Watchers  int                      `json:"watchers"`
-	Sinks     map[string]sinks.Stats   `json:"sinks"`
-	Webhook   *sinks.Stats             `json:"webhook,omitempty"` // the same as sinks.webhook, for older clients
+	Name        string                   `json:"name"`
+	Source      string                   `json:"source"`                   // without passwords
+	Transport   string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
+	Model       string                   `json:"model,omitempty"`          // as is Version, of a stream with one model
+	Version     string                   `json:"version,omitempty"`
+	Models      []reportModel            `json:"models"`
+	Origin      string                   `json:"origin"` // config or request
+	State       sources.State            `json:"state"`
+	Since       time.Time                `json:"since"`
+	Retry       *time.Time               `json:"retry,omitempty"`
+	Error       *reportError             `json:"error,omitempty"` // the last one, of the source or a model
+	Paused      bool                     `json:"paused"`
+	Policy      *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
+	Width       int                      `json:"width,omitempty"`
+	Height      int                      `json:"height,omitempty"`
+	PixelAspect float64                  `json:"pixel_aspect,omitempty"` // width of a pixel of the frames by its height; 0 = unknown, which means 1
+	FPS         float64                  `json:"fps,omitempty"`          // declared by the source, and at most the setting fps
+	Measured    float64                  `json:"measured_fps"`           // frames per second that were read in the last ten seconds
+	Settings    map[string]any           `json:"settings,omitempty"`     // of the source that are set, such as fps, width and keyframes
+	Restarts    uint64                   `json:"restarts"`
+	Frames      uint64                   `json:"frames"`
+	Results     uint64                   `json:"results"`
+	Errors      uint64                   `json:"errors"`
+	Drops       map[stream.Reason]uint64 `json:"drops"`
+	Lost        reportLost               `json:"lost"`
+	Last        *time.Time               `json:"last,omitempty"` // the newest result
+	Watchers    int                      `json:"watchers"`
+	Sinks       map[string]sinks.Stats   `json:"sinks"`
+	Webhook     *sinks.Stats             `json:"webhook,omitempty"` // the same as sinks.webhook, for older clients
 }
 
 // reportModel is one model of a stream. Its counts are those of its endings.
@@ -228,7 +230,8 @@ func (f *runner) report() report {
 	now := &f.now
 	r := report{
 		Name: f.name, Source: video.Redact(now.Source), Transport: now.transport(), Model: now.Model, Version: now.Version,
-		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS, Settings: now.sourceSettings(),
+		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err),
+		Width: st.Info.Width, Height: st.Info.Height, PixelAspect: math.Round(st.Info.PixelAspect*1e6) / 1e6, FPS: st.Info.FPS, Settings: now.sourceSettings(),
 		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
 		Sinks: t.Sinks, Paused: now.Paused,

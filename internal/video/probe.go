@@ -45,6 +45,19 @@ type Info struct {
 	videoLength time.Duration
 }
 
+// FrameAspect is the width of a pixel of a frame of Width x Height by its height, as players show it; 0 where it is
+// unknown, which means 1, or no aspect that a camera or a film has.
+func (i Info) FrameAspect() float64 {
+	switch {
+	case i.PixelAspect < 1.0/16 || i.PixelAspect > 16 || min(i.SourceWidth, i.SourceHeight, i.Width, i.Height) < 1:
+		return 0
+	case i.Width == i.SourceWidth && i.Height == i.SourceHeight:
+		return i.PixelAspect
+	}
+	// The frames are scaled, by two factors.
+	return i.PixelAspect * float64(i.SourceWidth) / float64(i.SourceHeight) * float64(i.Height) / float64(i.Width)
+}
+
 // probed is the part of ffprobe's output that is requested.
 type probed struct {
 	Streams []struct {
