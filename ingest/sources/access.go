@@ -15,6 +15,9 @@ import (
 // commands come from the configuration only. Errors are *stream.Error about field and
 // never contain the address.
 func Check(field, address string) error {
+	if video.Redacted(address) {
+		return stream.Errorf(stream.InvalidArgument, field, "has *** in the place of a user name, password or token, which the server does not show: write the address with them")
+	}
 	scheme, k, err := Classify(address)
 	if err == nil && slices.Contains(k.Request, scheme) {
 		err = k.New().Validate(address, false)

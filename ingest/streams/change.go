@@ -30,7 +30,7 @@ func (a *Adapter) change(f *runner, object map[string]any, client *stream.Accoun
 	before := f.settings()
 	next, err := before.changed(object)
 	if err == nil {
-		err = a.mayChange(f, before, next)
+		err = a.mayChange(f, before, next, object)
 	}
 	if err != nil {
 		return f, err
@@ -50,8 +50,8 @@ func (a *Adapter) change(f *runner, object map[string]any, client *stream.Accoun
 	return f, nil
 }
 
-// mayChange reports whether a request may make these changes now.
-func (a *Adapter) mayChange(f *runner, before, next Config) error {
+// mayChange reports whether a request may make these changes now: those of object, which lead from before to next.
+func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]any) error {
 	if before.Source != next.Source {
 		if err := a.mayRead(next); err != nil {
 			return err
@@ -68,13 +68,9 @@ func (a *Adapter) mayChange(f *runner, before, next Config) error {
 		return err
 	}
 	had := before.models()
-	for i, m := range next.models() {
+	for _, m := range next.models() {
 		if slices.ContainsFunc(had, func(o ModelConfig) bool { return o.Model == m.Model && o.Version == m.Version }) {
 			continue
-		}
-		field := "model"
-		if len(next.Models) > 0 {
-			field = fmt.Sprintf("models[%d].model", i)
 		}
 		model, _, err := a.backend.Models().Model(m.Model, m.Version)
 		if err == nil {
@@ -85,10 +81,21 @@ func (a *Adapter) mayChange(f *runner, before, next Config) error {
 			if own := new(stream.Error); errors.As(err, &own) {
 				text = own.Msg
 			}
-			return stream.Errorf(stream.CodeOf(err), field, "%s: the stream keeps %s", text, before.modelNames())
+			return stream.Errorf(stream.CodeOf(err), modelField(object, m.Model), "%s: the stream keeps %s", text, before.modelNames())
 		}
 	}
 	return nil
+}
+
+// modelField returns the field of a request that names a model.
+func modelField(object map[string]any, model string) string {
+	entries, _ := object["models"].([]any)
+	for i, v := range entries {
+		if entry, _ := v.(map[string]any); entry["model"] == model {
+			return fmt.Sprintf("models[%d].model", i)
+		}
+	}
+	return "model"
 }
 
 // takesPictures returns an error for a model that is not for the frames of a source.

@@ -237,6 +237,8 @@ func TestRefusedChanges(t *testing.T) {
 		`{"source":"exec:cat"}`:                          "source: exec: ",
 		`{"source":"rtsp://192.168.1.7/live"}`:           "source: ",
 		`{"source":"rtsp://localhost/live"}`:             "sources.allow_private",
+		`{"source":"rtsp://***@192.0.2.7/live"}`:         "source: has *** in the place of ",
+		`{"source":"https://192.0.2.7/?token=***"}`:      "source: has *** in the place of ",
 		`{"sinks":{"webhook":"http://127.0.0.1:9/x"}}`:   "sinks.webhook: ",
 		`{"sinks":{"webhook":"http://[::1]:9/x"}}`:       "sources.allow_private",
 		`{"sinks":{"socket":"/tmp/x"}}`:                  "sinks.socket: ",

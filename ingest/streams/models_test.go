@@ -180,11 +180,13 @@ func TestPolicyOfAModel(t *testing.T) {
 	}
 	check("changed")
 	for _, c := range [][2]string{
-		{`{"models":[{"model":"b","max_fps":2}]}`, `models[2].model: \"b\" is not loaded`},
+		{`{"models":[{"model":"b","max_fps":2}]}`, `models[0].model: \"b\" is not loaded`},
+		{`{"models":[{"model":"a","max_fps":3},{"model":"b"}]}`, `models[1].model: \"b\" is not loaded`},
+		{`{"model":"b"}`, `"model: \"b\" is not loaded`},
 		{`{"models":[{"max_fps":2}]}`, `models[0].model: is missing`},
 		{`{"models":[{"model":"a","window":-1}]}`, `models[0].window: -1 is not between`},
 		{`{"models":[{"model":"a","paused":true}]}`, `models[0].paused: is not a setting`},
-		{`{"models":[{"model":"a","version":"2"}]}`, `models[1].model: model a has version 1`},
+		{`{"models":[{"model":"a","version":"2"}]}`, `models[0].model: model a has version 1`},
 		{`{"models":{"model":"a"}}`, `models: is not a list`},
 		{`{"max_fps":1,"models":[{"model":"a","policy":"most"}]}`, `models[0].policy: `},
 	} {

@@ -39,6 +39,11 @@ func Redact(text string) string {
 	return authHeader.ReplaceAllString(text, "${1}"+hidden)
 }
 
+// Redacted reports whether an address is one that Redact returned, with a part hidden.
+func Redacted(address string) bool {
+	return strings.Contains(address, "://"+hidden) || strings.Contains(address, "="+hidden)
+}
+
 // redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:hunter2".
 type redactor struct {
 	replace     *strings.Replacer

@@ -167,6 +167,9 @@ func TestRedact(t *testing.T) {
 		"exec:cam --password geheim -key=geheim -t 0 -o -":   "exec:cam --password *** -key=*** -t 0 -o -",
 		`exec:cam --header "X-Token: geheim" -o -`:           `exec:cam --header *** -o -`,
 	} {
+		if isAddress := strings.HasPrefix(in, "http") || strings.HasPrefix(in, "rtsp"); isAddress && (Redacted(in) || Redacted(want) != (in != want)) {
+			t.Errorf("%q, %q: redacted %v, %v", in, want, Redacted(in), Redacted(want))
+		}
 		if got := Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q; want %q", in, got, want)
 		}
