@@ -126,3 +126,16 @@ func (t *Tensor) Float32s() []float32 {
 	}
 	return out
 }
+
+// HalfToFloat32 converts an IEEE 754 binary16 to float32. Its exponents start at -14, those of
+// float32 at -126: the product with 2^112 makes up for the difference, also for numbers
+// below the least exponent.
+func HalfToFloat32(h uint16) float32 {
+	b := uint32(h&0x7fff) << 13
+	if h&0x7c00 == 0x7c00 {
+		b |= 0x7f800000 // infinite or NaN
+	} else {
+		b = math.Float32bits(math.Float32frombits(b) * 0x1p112)
+	}
+	return math.Float32frombits(b | uint32(h&0x8000)<<16)
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"millrace/client"
 	"millrace/client/play"
+	"millrace/internal/codec"
 	"millrace/internal/oip"
 	"millrace/internal/overlay"
 	"millrace/stream"
@@ -43,7 +46,8 @@ type tensorJSON struct {
 	Name     string          `json:"name"`
 	Datatype stream.Datatype `json:"datatype"`
 	Shape    []int           `json:"shape"`
-	Data     json.RawMessage `json:"data,omitempty"` // omitted when a value has no JSON notation
+	Params   stream.Params   `json:"parameters,omitempty"`
+	Data     json.RawMessage `json:"data"`
 }
 
 // inferFailure is what --json writes for a picture of several that failed.
@@ -90,7 +94,7 @@ func (o *answerWriter) answer(file string, a *client.Answer) error {
 	}
 	o.wrote = true
 	result, shown := boxesOf(a)
-	if err := table(o.w, answerRows(a, shown)...); err != nil || shown == nil {
+	if err := table(o.w, answerRows(a, shown, !o.many)...); err != nil || shown == nil {
 		return err
 	}
 	if len(result.Boxes) == 0 {
@@ -110,8 +114,11 @@ func (o *answerWriter) json(file string, a *client.Answer) error {
 	}
 	for i := range a.Outputs {
 		t := &a.Outputs[i]
-		data, _ := numbers(t)
-		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Data: data})
+		data, params, err := elementsJSON(t)
+		if err != nil {
+			return fmt.Errorf("output %s cannot be written in JSON: %w", t.Name, err)
+		}
+		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Params: params, Data: data})
 	}
 	return json.NewEncoder(o.w).Encode(out)
 }
@@ -162,8 +169,40 @@ func boxRows(boxes []overlay.Box) [][]string {
 // notFinite are the words for numbers that JSON does not have.
 var notFinite = regexp.MustCompile(`NaN|-?Infinity`)
 
-// numbers returns the data of a tensor as a flat JSON array, with "NaN", "Infinity" and
-// "-Infinity" in quotes.
+// elementsJSON returns the elements of a tensor as a flat JSON array, and parameters that say how to read them: elements of
+// BYTES are texts, or all of them base64 when one is not UTF-8.
+func elementsJSON(t *stream.Tensor) (data json.RawMessage, params stream.Params, err error) {
+	switch t.Datatype {
+	case stream.Float16, stream.BFloat:
+		t = widened(t)
+	case stream.Bytes:
+		list := elements(t)
+		if slices.ContainsFunc(list, func(e []byte) bool { return !utf8.Valid(e) }) {
+			data, err = json.Marshal(list) // []byte in base64
+			return data, stream.Params{"content_type": "base64"}, err
+		}
+		texts := make([]string, len(list))
+		for i, e := range list {
+			texts[i] = string(e)
+		}
+		data, err = plainJSON(texts)
+		return data, nil, err
+	}
+	data, err = numbers(t)
+	return data, nil, err
+}
+
+// plainJSON returns a value in JSON, with <, > and & as they are.
+func plainJSON(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// numbers returns the data of a tensor of numbers as a flat JSON array, with "NaN",
+// "Infinity" and "-Infinity" in quotes.
 func numbers(t *stream.Tensor) (json.RawMessage, error) {
 	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}, NotFinite: true}
 	text, err := oip.AppendResponse(nil, &m, oip.Never)
@@ -183,8 +222,8 @@ func numbers(t *stream.Tensor) (json.RawMessage, error) {
 }
 
 // answerRows describes an answer as rows of a table, without the outputs that are shown
-// otherwise.
-func answerRows(a *client.Answer, shown []string) [][]string {
+// otherwise. save = the rows name the flag that saves an output.
+func answerRows(a *client.Answer, shown []string, save bool) [][]string {
 	rows := [][]string{{"model", strings.TrimSuffix(a.Model+" version "+a.Version, " version ")}}
 	if a.Width > 0 {
 		rows = append(rows, []string{"picture", fmt.Sprintf("%dx%d", a.Width, a.Height)})
@@ -198,22 +237,44 @@ func answerRows(a *client.Answer, shown []string) [][]string {
 	for _, k := range keys {
 		rows = append(rows, []string{k, fmt.Sprint(a.Params[k])})
 	}
-	const most = 72
 	for i := range a.Outputs {
 		t := &a.Outputs[i]
 		if slices.Contains(shown, t.Name) {
 			continue
 		}
-		text, err := numbers(t)
-		if err != nil {
-			text = fmt.Appendf(nil, "%d bytes", len(t.Data))
-		}
-		if len(text) > most {
-			text = append(text[:most:most], "..."...)
-		}
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, text)})
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, summaryOf(t, save))})
 	}
 	return rows
+}
+
+// summaryOf describes the elements of a tensor in a line. save = it names the flag that writes to a file what the line does
+// not have.
+func summaryOf(t *stream.Tensor, save bool) string {
+	const most = 72
+	flag := func(ending string) string {
+		if !save {
+			return ""
+		}
+		return fmt.Sprintf(": --save %s=out.%s", t.Name, ending)
+	}
+	if t.Datatype == stream.Bytes {
+		if list := elements(t); len(list) == 1 && !utf8.Valid(list[0]) {
+			if kind := codec.Sniff(list[0]); kind != codec.Unknown {
+				return fmt.Sprintf("a picture of type %s, %d bytes%s", kind, len(list[0]), flag(endingOf(kind)))
+			}
+			return fmt.Sprintf("%d bytes%s", len(list[0]), flag("bin"))
+		}
+	} else if len(t.Data) > most && pictureOf(t) != nil {
+		return "pixels" + flag("png")
+	}
+	text, params, err := elementsJSON(t)
+	if err != nil || params != nil {
+		return fmt.Sprintf("%d bytes", len(t.Data))
+	}
+	if len(text) > most {
+		text = append(text[:most:most], "..."...)
+	}
+	return string(text)
 }
 
 // overlays are pictures with their boxes drawn over them.

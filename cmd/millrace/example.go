@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/cachedir"
 	"millrace/internal/clip/truth"
+	"millrace/internal/newfile"
 	"millrace/internal/oip"
 	"millrace/internal/overlay"
 	"millrace/server"
@@ -67,16 +69,10 @@ func cached(name string, data []byte) (file string, err error) {
 		return "", err
 	}
 	// Two demos may start at once: a rename makes the complete file appear.
-	f, err := os.CreateTemp(dir, ".part-*")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename, since the file has another name then
-	_, err = f.Write(data)
-	if err = cmp.Or(err, f.Chmod(0o644), f.Close()); err != nil {
-		return "", err
-	}
-	return file, os.Rename(f.Name(), file)
+	return file, newfile.Write(file, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
 }
 
 // configure adds the model, and the motion detector, which the console can use with the

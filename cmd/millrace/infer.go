@@ -21,6 +21,7 @@ import (
 const inferExamples = `  millrace infer motion picture.jpg
   millrace infer spotter monday/ friday.jpg --overlay drawn/
   millrace infer spotter pictures/ --json
+  millrace infer blur picture.jpg --save picture=blurred.png
   millrace infer cost --request request.json --json
   echo '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}' | millrace infer cost --request -`
 
@@ -33,6 +34,7 @@ type inference struct {
 	files          []string // pictures; one, the request, when request is set
 	sent           client.Request
 	overlay        overlays
+	saves          saves
 	out            answerWriter
 }
 
@@ -43,7 +45,12 @@ func inferCommand() *cobra.Command {
 		Long: `Run an inference on each picture (JPEG, PNG, WebP), or one with a request of the Open Inference Protocol in JSON; - is
 standard input. Of a folder, the files are sent whose names end in .jpg, .jpeg, .png or .webp. The boxes of an answer are
 printed as a table, in pixels of the picture. When a picture of several fails, the others are still sent, and the exit
-status is 1.`,
+status is 1.
+
+--save writes an output to a file: the one element of BYTES as it is; pixels, UINT8 [height, width, 3] or [height,
+width, 1], as a picture when FILE ends in .png or .jpg; all numbers when FILE ends in .npy. --save and --overlay
+replace files that exist. With --json each answer has all elements. Those of BYTES are texts. When one element is not
+UTF-8, all elements are in base64, and the output has "parameters":{"content_type":"base64"}.`,
 		Example:           inferExamples,
 		Args:              wrongUsage(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(completeModels, completePictures),
@@ -58,6 +65,7 @@ status is 1.`,
 	f.StringVar(&in.sent.Version, "version", "", "version of the model (any)")
 	f.IntVar(&deadlineMS, "deadline-ms", 0, "time in which a request must be answered (the model's)")
 	f.StringVar(&in.overlay.to, "overlay", "", "write the picture with its boxes to this file (.png or .jpg), or each picture to this folder")
+	f.StringArrayVar(&in.saves.given, "save", nil, "write an output to a file, as OUTPUT=FILE; may be given several times")
 	f.BoolVar(&in.out.asJSON, "json", false, "each answer as JSON of the Open Inference Protocol, one on each line")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (len(args) > 1) == (in.request != "") {
@@ -84,6 +92,9 @@ status is 1.`,
 			in.files = []string{in.request}
 		}
 		if err := in.overlay.open(in.files, in.out.many); err != nil {
+			return err
+		}
+		if err := in.saves.open(in.files, in.out.many); err != nil {
 			return err
 		}
 		cl, err := host.dial()
@@ -153,6 +164,9 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 		return in.named(file, suggestModel(ctx, cl, in.model, err))
 	}
 	if err := in.overlay.write(file, body, a); err != nil {
+		return err
+	}
+	if err := in.saves.write(a); err != nil {
 		return err
 	}
 	if in.request != "" {

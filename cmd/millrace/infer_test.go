@@ -1,19 +1,26 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"image"
+	"image/color"
 	"image/jpeg"
+	"image/png"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"millrace/examples/spotter"
 	"millrace/internal/codec"
 	"millrace/internal/testneeds"
+	"millrace/stream"
 )
 
 // digits writes the first frame of the example's clip, and returns its name.
@@ -126,6 +133,122 @@ func TestInferFolder(t *testing.T) {
 	}
 	if out, stderr, code = millrace(t, "infer", "eyes", a, c, "--addr", addr); code != 0 || stderr != "" || !strings.Contains(out, c) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+}
+
+// TestInferSave: outputs are saved as the file's name says, and what cannot be saved so is refused; JSON has all elements.
+func TestInferSave(t *testing.T) {
+	_, addr := serve(t, "--model", "same=identity")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	shot, err := os.ReadFile(picture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,2,1,3],"data":[1,2,3,4,5,6]},{"name":"gray","datatype":"UINT8","shape":[1,2,1],"data":[7,8]},` +
+		`{"name":"numbers","datatype":"FP32","shape":[2],"data":[1.5,-2]},{"name":"texts","datatype":"BYTES","shape":[2],"data":["a","<b>"]},{"name":"one","datatype":"BYTES","shape":[1],"data":["text"]}]}`
+	for name, text := range map[string]string{"r.json": request, "sent.jpg": string(shot)} {
+		if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	infer := func(args ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		return millrace(t, append([]string{"infer", "same", "--addr", addr}, args...)...)
+	}
+	saved := func(code int, stderr, name string) string {
+		t.Helper()
+		b, err := os.ReadFile(file(name))
+		if code != 0 || err != nil {
+			t.Errorf("exit status %d, %v\n%s", code, err, stderr)
+		}
+		return string(b)
+	}
+	if out, _, _ := infer(file("sent.jpg")); !strings.Contains(out, fmt.Sprintf("a picture of type jpeg, %d bytes: --save output=out.jpg", len(shot))) {
+		t.Errorf("%s", out)
+	}
+	if _, stderr, code := infer(file("sent.jpg"), "--save", "output="+file("a.jpg")); saved(code, stderr, "a.jpg") != string(shot) {
+		t.Error("the saved element is not that of the answer")
+	}
+	_, stderr, code := infer("--request", file("r.json"), "--save", "pixels="+file("p.png"), "--save", "gray="+file("g.PNG"), "--save", "numbers="+file("n.npy"), "--save", "one="+file("a.jpg.txt"))
+	for name, want := range map[string]color.Color{"p.png": color.NRGBA{4, 5, 6, 255}, "g.PNG": color.Gray{8}} {
+		img, err := png.Decode(strings.NewReader(saved(code, stderr, name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := img.Bounds().Max.Sub(image.Pt(1, 1))
+		if got := color.NRGBAModel.Convert(img.At(last.X, last.Y)); got != color.NRGBAModel.Convert(want) {
+			t.Errorf("%s: the last pixel is %v, want %v", name, got, want)
+		}
+	}
+	header := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
+	if got := saved(code, stderr, "n.npy"); len(got) != 128+8 || !strings.HasPrefix(got, header) || got[127:] != "\n\x00\x00\xc0\x3f\x00\x00\x00\xc0" {
+		t.Errorf("%q", got)
+	}
+	if got := saved(code, stderr, "a.jpg.txt"); got != "text" {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct{ sent, save, want string }{
+		{"sent.jpg", "x=" + file("x.png"), "the answer of model same has no output x: it has output"},
+		{"sent.jpg", "output=" + file("x.png"), "give a name that ends in .jpg, not "},
+		{"sent.jpg", "output=" + file("x.npy"), "give a name that ends in .jpg, not "},
+		{"sent.jpg", "output=" + file("sent.jpg"), "would replace " + file("sent.jpg") + ", which is sent"},
+		{"sent.jpg", "output", "is not OUTPUT=FILE"},
+		{"r.json", "numbers=" + file("x.png"), "FP32 [2]: give a name that ends in .npy, not "},
+		{"r.json", "pixels=" + file("x.txt"), "a picture: give a name that ends in .png, .jpg or .npy, not "},
+		{"r.json", "texts=" + file("x.txt"), "2 elements, and a file gets one: --json prints them"},
+		{"r.json", "one=" + file("x.png"), "4 bytes that are no JPEG, PNG or WebP picture"},
+		{"r.json", "one=" + file("x.npy"), "not as .npy"},
+		{"r.json", "one=" + dir, "is not a regular file"},
+		{"", "output=" + file("x.png"), "is for one picture or request"},
+	} {
+		args := []string{dir, "--save", c.save}
+		switch {
+		case c.sent == "r.json":
+			args = []string{"--request", file("r.json"), "--save", c.save}
+		case c.sent != "":
+			args[0] = file(c.sent)
+		}
+		if _, stderr, code := infer(args...); code == 0 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d\n%s", args, code, stderr)
+		}
+	}
+	if _, err := os.Stat(file("x.png")); err == nil {
+		t.Error("a refused output was written")
+	}
+	out, _, _ := infer(file("sent.jpg"), "--json")
+	if want := `"shape":[1],"parameters":{"content_type":"base64"},"data":["` + base64.StdEncoding.EncodeToString(shot) + `"]}`; !strings.Contains(out, want) {
+		t.Errorf("%s", out)
+	}
+	out, _, _ = infer("--request", file("r.json"), "--json")
+	if !strings.Contains(out, `"shape":[2],"data":["a","\u003cb\u003e"]}`) {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestElements: numbers of 16 bits are in JSON and .npy with their values.
+func TestElements(t *testing.T) {
+	for _, c := range []struct {
+		datatype stream.Datatype
+		data     []byte
+		text     string
+		npy      string
+	}{
+		{stream.Float16, []byte{0, 0x3c, 0, 0xfc}, `[1,"-Infinity"]`, "<f2"},
+		{stream.BFloat, []byte{0x80, 0x3f, 0, 0xc0}, `[1,-2]`, "<f4"},
+		{stream.Bool, []byte{1, 0}, `[true,false]`, "|b1"},
+		{stream.Int64, make([]byte, 16), `[0,0]`, "<i8"},
+	} {
+		x := &stream.Tensor{Name: "x", Datatype: c.datatype, Shape: []int{2, 1}, Data: c.data}
+		text, params, err := elementsJSON(x)
+		if err != nil || params != nil || string(text) != c.text {
+			t.Errorf("%s: %s, %v, %v, want %s", c.datatype, text, params, err, c.text)
+		}
+		var npy bytes.Buffer
+		size, _ := strconv.Atoi(c.npy[2:])
+		if err := writeNPY(&npy, x); err != nil || !strings.Contains(npy.String(), "'descr': '"+c.npy+"'") || !strings.Contains(npy.String(), "'shape': (2,1,)") || npy.Len() != 128+2*size {
+			t.Errorf("%s: %v, %q", c.datatype, err, npy.String())
+		}
 	}
 }
 

@@ -1,16 +1,15 @@
 package overlay
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"image"
 	"image/jpeg"
 	"image/png"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"millrace/internal/newfile"
 )
 
 // pictures are the encoders by file extension.
@@ -38,19 +37,9 @@ func WritePicture(file string, img image.Image) error {
 	if err := CheckPicture(file); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".part-*"+filepath.Ext(file))
+	err := newfile.Write(file, func(w io.Writer) error { return pictures[strings.ToLower(filepath.Ext(file))](w, img) })
 	if err != nil {
-		return fmt.Errorf("overlay: %s cannot be written: %w", file, err)
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // no such file after the rename
-	b := bufio.NewWriter(f)
-	err = pictures[strings.ToLower(filepath.Ext(file))](b, img)
-	err = errors.Join(err, b.Flush(), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return fmt.Errorf("overlay: %s cannot be written: %w", file, err)
+		return fmt.Errorf("overlay: %w", err)
 	}
 	return nil
 }

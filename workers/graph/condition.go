@@ -117,7 +117,7 @@ func element(t stream.Datatype, data []byte) float64 {
 	case stream.Int16:
 		return float64(int16(binary.LittleEndian.Uint16(data)))
 	case stream.Float16:
-		return halfToFloat(binary.LittleEndian.Uint16(data))
+		return float64(stream.HalfToFloat32(binary.LittleEndian.Uint16(data)))
 	case stream.BFloat:
 		return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(data)) << 16))
 	case stream.Uint32:
@@ -134,22 +134,4 @@ func element(t stream.Datatype, data []byte) float64 {
 		return math.Float64frombits(binary.LittleEndian.Uint64(data))
 	}
 	return math.NaN()
-}
-
-// halfToFloat converts an IEEE 754 binary16.
-func halfToFloat(h uint16) float64 {
-	sign, exponent, fraction := 1.0, int(h>>10&31), float64(h&1023)
-	if h>>15 != 0 {
-		sign = -1
-	}
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction != 0 {
-			return math.NaN()
-		}
-		return sign * math.Inf(1)
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
 }

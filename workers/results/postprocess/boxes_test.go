@@ -159,16 +159,3 @@ func TestOtherFloats(t *testing.T) {
 	wantFloats(t, got["boxes"], 1, -2, 10, 0.33325195)
 	wantFloats(t, got["scores"], 0.75)
 }
-
-func TestHalf(t *testing.T) {
-	for h, want := range map[uint16]float32{
-		0: 0, 0x3c00: 1, 0xc000: -2, 0x7bff: 65504, 0x0400: 0x1p-14, 0x0001: 0x1p-24, 0x83ff: -(0x1p-14 - 0x1p-24), 0x7c00: inf, 0xfc00: -inf,
-	} {
-		if got := half(h); got != want {
-			t.Errorf("half(%#04x) = %v, want %v", h, got, want)
-		}
-	}
-	if v := half(0x7e00); v == v {
-		t.Errorf("half of NaN is %v", v)
-	}
-}

@@ -26,7 +26,7 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	out := resize(scratch, n)
 	if d == stream.Float16 { // the only other type of large tensors
 		for i := range out {
-			out[i] = half(le.Uint16(data[2*i:]))
+			out[i] = stream.HalfToFloat32(le.Uint16(data[2*i:]))
 		}
 		return out
 	}
@@ -45,19 +45,6 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 		}
 	}
 	return out
-}
-
-// half converts an IEEE 754 binary16 to float32. Its exponents start at -14, those of
-// float32 at -126: the product with 2^112 makes up for the difference, also for numbers
-// below the least exponent.
-func half(h uint16) float32 {
-	b := uint32(h&0x7fff) << 13
-	if h&0x7c00 == 0x7c00 {
-		b |= 0x7f800000 // infinite or NaN
-	} else {
-		b = math.Float32bits(math.Float32frombits(b) * 0x1p112)
-	}
-	return math.Float32frombits(b | uint32(h&0x8000)<<16)
 }
 
 // resize returns *s with n elements of any value.
