@@ -161,9 +161,6 @@ func (s *Stream) useCounts(m *Model) {
 	s.hasCache.Store(m.Cache != nil && s.opts.OneShot)
 }
 
-// ModelCounts returns the counts of the model that the stream feeds. It takes no lock.
-func (s *Stream) ModelCounts() *FrameCounts { return s.modelCounts.Load() }
-
 // Model returns the metadata of the stream's model.
 func (s *Stream) Model() *Model {
 	s.mu.Lock()
