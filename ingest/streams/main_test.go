@@ -221,8 +221,8 @@ type shown struct {
 	Frames, Results, Restarts uint64
 	Watchers                  int
 	Drops                     map[string]uint64
-	Webhook                   struct{ Sent, Retries, Lost uint64 }
-	Lost                      struct{ Frames, Results, Lines, File uint64 }
+	Sinks                     map[string]struct{ Sent, Retries, Lost uint64 }
+	Lost                      struct{ Frames, Results, Lines uint64 }
 }
 
 // shownModel is what the tests read of a model of a stream.

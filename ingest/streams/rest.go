@@ -183,7 +183,6 @@ type report struct {
 	Last        *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers    int                      `json:"watchers"`
 	Sinks       map[string]sinks.Stats   `json:"sinks"`
-	Webhook     *sinks.Stats             `json:"webhook,omitempty"` // the same as sinks.webhook, for older clients
 }
 
 // reportModel is one model of a stream. Its counts are those of its endings.
@@ -220,7 +219,6 @@ type reportLost struct {
 	Frames  uint64 `json:"frames"`  // for want of memory
 	Results uint64 `json:"results"` // that were not passed to any sink
 	Lines   uint64 `json:"lines"`   // that slow watchers did not get
-	File    uint64 `json:"file"`    // of sinks.file
 }
 
 func (f *runner) report() report {
@@ -233,11 +231,8 @@ func (f *runner) report() report {
 		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err),
 		Width: st.Info.Width, Height: st.Info.Height, PixelAspect: math.Round(st.Info.PixelAspect*1e6) / 1e6, FPS: st.Info.FPS, Settings: now.sourceSettings(),
 		Measured: f.rate.perSecond(time.Now()), Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
-		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
+		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost},
 		Sinks: t.Sinks, Paused: now.Paused,
-	}
-	if h, ok := t.Sinks["webhook"]; ok {
-		r.Webhook = &h
 	}
 	for _, c := range f.consumers {
 		var m ModelStats

@@ -91,7 +91,7 @@ func TestFileToSinks(t *testing.T) {
 	// The video may end before the webhook has been tried often enough, so that the
 	// test waits.
 	s := r.until("door", "ended", func(s shown) bool { return s.State == "ended" })
-	if s.Frames != 30 || s.Results != 30 || s.Lost.File != 0 {
+	if s.Frames != 30 || s.Results != 30 || s.Sinks["file"].Lost != 0 {
 		t.Errorf("%+v", s)
 	}
 	text, err := os.ReadFile(out)
@@ -110,7 +110,7 @@ func TestFileToSinks(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(got) != 30 || calls < 3 || numbers[0] != numbers[1] || numbers[1] != numbers[2] {
-		t.Errorf("%d results in %d calls %v, %+v", len(got), calls, numbers, s.Webhook)
+		t.Errorf("%d results in %d calls %v, %+v", len(got), calls, numbers, s.Sinks["webhook"])
 	}
 }
 
