@@ -16,18 +16,16 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"millrace/internal/httpd"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
 )
 
 // Bounds of a message that arrives.
 const (
-	// A message may take messageGrace, and a second for each minRate bytes that have arrived or are
-	// read next, as a body of REST. The only one of a call must begin in messageGrace.
-	messageGrace = 15 * time.Second
-	// refusedGrace is the same of a call that is refused already. Its message names the model for which it is counted.
+	// refusedGrace is the time in which the only message of a refused call must begin, in place of httpd.ArrivalGrace. The message
+	// names the model for which the call is counted.
 	refusedGrace = 100 * time.Millisecond
-	minRate      = 32 << 10
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
 	// would make streams of distant clients slow.
 	streamWindow = 256 << 10
@@ -170,7 +168,7 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	case only && refused:
 		k.limitTime(in, 0, refusedGrace)
 	case only:
-		k.limitTime(in, 0, cmp.Or(s.grace, messageGrace))
+		k.limitTime(in, 0, cmp.Or(s.grace, httpd.ArrivalGrace))
 	}
 	defer func() {
 		if limited && !k.endLimit() {
@@ -191,13 +189,13 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	case refused:
 		return nil, s.skip(in, k, 0, n, only)
 	case !only:
-		k.limitTime(in, n, messageTime(min(n, maxPiece)))
+		k.limitTime(in, n, httpd.ArrivalTime(min(n, maxPiece)))
 		limited = true
-	case n >= minRate:
+	case n >= httpd.ArrivalRate:
 		if !k.limit.timer.Stop() {
 			return nil, errLate.Err()
 		}
-		k.limitTime(in, n, messageTime(min(n, maxPiece)))
+		k.limitTime(in, n, httpd.ArrivalTime(min(n, maxPiece)))
 	}
 	switch k.head[0] {
 	case 0:
@@ -223,9 +221,6 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 		return nil, err
 	}
 }
-
-// messageTime returns the time that a message of n bytes may take.
-func messageTime(n int) time.Duration { return messageGrace + time.Duration(n/minRate)*time.Second }
 
 // timeLimit ends a call when the time of its message is over. A call uses its own again, which
 // costs less than a new timer.
@@ -267,7 +262,7 @@ func (k *call) extend(n int) bool {
 	if !k.limit.timer.Stop() {
 		return false
 	}
-	k.limit.timer.Reset(messageTime(n) - time.Since(k.limit.began))
+	k.limit.timer.Reset(httpd.ArrivalTime(n) - time.Since(k.limit.began))
 	return true
 }
 
@@ -283,7 +278,7 @@ func (k *call) endLimit() bool {
 }
 
 // errLate is the status of a call whose message is too slow.
-var errLate = status.Newf(codes.DeadlineExceeded, "the message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", messageGrace, minRate)
+var errLate = status.Newf(codes.DeadlineExceeded, "the message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", httpd.ArrivalGrace, httpd.ArrivalRate)
 
 // readPlain reads a message of n bytes into the body of k.
 func (s *service) readPlain(in incoming, k *call, n int, only bool) (body []byte, err error) {

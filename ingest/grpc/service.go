@@ -46,7 +46,7 @@ type service struct {
 	hook       func(Called)
 	routines   *routines.Group // that read the requests of ModelStreamInfer
 	waiting    waiting
-	grace      time.Duration // until the only message of a call begins; 0 = messageGrace
+	grace      time.Duration // until the only message of a call begins; 0 = httpd.ArrivalGrace
 	closing    atomic.Bool
 	ended      chan struct{} // closed when calls of ModelStreamInfer must end
 }

@@ -16,11 +16,19 @@ import (
 	"millrace/stream/coded"
 )
 
+// A body, a message of a WebSocket or a message of gRPC may take ArrivalGrace, and a second for each ArrivalRate bytes of
+// it that have arrived or are read next.
 const (
-	// A body may take bodyGrace, and a second for each minRate bytes that have arrived or are read
-	// next.
-	bodyGrace = 15 * time.Second
-	minRate   = 32 << 10
+	ArrivalGrace = 15 * time.Second
+	ArrivalRate  = 32 << 10
+)
+
+// ArrivalTime returns the time that n bytes may take to arrive.
+func ArrivalTime(n int) time.Duration {
+	return ArrivalGrace + time.Duration(n/ArrivalRate)*time.Second
+}
+
+const (
 	// firstChunk is the first lease for a body of unknown length, and growth by how much each
 	// lease is larger than the one before.
 	firstChunk = 16 << 10
@@ -169,11 +177,8 @@ func (p *pace) allow(n int) {
 	if p.began.IsZero() {
 		p.began = time.Now()
 	}
-	_ = p.c.Context().Conn().SetReadDeadline(p.began.Add(bodyTime(n)))
+	_ = p.c.Context().Conn().SetReadDeadline(p.began.Add(ArrivalTime(n)))
 }
-
-// bodyTime returns the time that n bytes may take.
-func bodyTime(n int) time.Duration { return bodyGrace + time.Duration(n/minRate)*time.Second }
 
 // pacedPiece is how much of a body with a content coding is read at most until its time is extended.
 const pacedPiece = 64 << 10

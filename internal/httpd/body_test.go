@@ -95,7 +95,7 @@ func TestRulesOfHosts(t *testing.T) {
 // TestTimeOfBodies: a client has some time for any body, and more for a large one.
 func TestTimeOfBodies(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: 15 * time.Second, 32<<10 - 1: 15 * time.Second, 32 << 10: 16 * time.Second, 90 * 32 << 10: 105 * time.Second} {
-		if got := bodyTime(n); got != want {
+		if got := ArrivalTime(n); got != want {
 			t.Errorf("%d bytes: %v, want %v", n, got, want)
 		}
 	}

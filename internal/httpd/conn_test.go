@@ -97,9 +97,9 @@ func TestDeadlinesOfBodies(t *testing.T) {
 		want      []time.Duration
 	}{
 		{"read already", prefetch, prefetch, nil},
-		{"larger", prefetch + 1, prefetch + 1, []time.Duration{bodyTime(prefetch + 1)}},
-		{"much larger", 10 * minRate, 10 * minRate, []time.Duration{bodyTime(10 * minRate)}},
-		{"in chunks", 5 * firstChunk, -1, []time.Duration{bodyTime(firstChunk), bodyTime(4 * firstChunk), bodyTime(16 * firstChunk)}},
+		{"larger", prefetch + 1, prefetch + 1, []time.Duration{ArrivalTime(prefetch + 1)}},
+		{"much larger", 10 * ArrivalRate, 10 * ArrivalRate, []time.Duration{ArrivalTime(10 * ArrivalRate)}},
+		{"in chunks", 5 * firstChunk, -1, []time.Duration{ArrivalTime(firstChunk), ArrivalTime(4 * firstChunk), ArrivalTime(16 * firstChunk)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := &fakeConn{}

@@ -20,6 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -360,9 +361,9 @@ func TestTrickledMessages(t *testing.T) {
 		each  int // then, every 0.7 s
 		after time.Duration
 	}{
-		"a byte a second":         {0, 1, messageGrace},
-		"a byte after many":       {10 * minRate, 1, messageGrace + 10*time.Second},
-		"fast enough, then ended": {0, minRate, 0},
+		"a byte a second":         {0, 1, httpd.ArrivalGrace},
+		"a byte after many":       {10 * httpd.ArrivalRate, 1, httpd.ArrivalGrace + 10*time.Second},
+		"fast enough, then ended": {0, httpd.ArrivalRate, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -18,10 +18,6 @@ const (
 	firstEstimate = 32 << 10
 	// minEstimate is the smallest size of later leases.
 	minEstimate = 1 << 10
-	// A message may take messageGrace, and a second for each minRate bytes of it that have arrived,
-	// as a body of REST.
-	messageGrace = 15 * time.Second
-	minRate      = 32 << 10
 )
 
 // MaxText is the largest text message, in bytes.
@@ -65,7 +61,7 @@ func (m *incoming) Read(b []byte) (int, error) {
 
 // limit returns when the message must have arrived further, since socket.started.
 func (m *incoming) limit() time.Duration {
-	return m.began + messageGrace + time.Duration(m.n/minRate)*time.Second
+	return m.began + httpd.ArrivalTime(m.n)
 }
 
 // read reads messages until the connection ends.
@@ -186,7 +182,7 @@ func (in *reader) readFailed(err error) {
 			stream.Errorf(stream.TooLarge, "limits.max_message", "a message is larger than %d bytes", in.socket.opts.MaxMessage)})
 	case in.message.r != nil && timedOut(err):
 		in.socket.End(Ending{EndIdle, wire.CloseIdle,
-			stream.Errorf(stream.Timeout, "", "a message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", messageGrace, minRate)})
+			stream.Errorf(stream.Timeout, "", "a message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", httpd.ArrivalGrace, httpd.ArrivalRate)})
 	case errors.As(err, &closed):
 		why := EndClient
 		if closed.Code == websocket.CloseAbnormalClosure {
