@@ -46,9 +46,6 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 		f.Codec = kind
 	case m.Any:
 		f.Codec = stream.Opaque
-		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
-			f.Codec = kind // for the error, which says what the model takes
-		}
 	case codec.Container(f.Payload) != "":
 		return stream.Errorf(stream.Unsupported, "codec", "not a picture: %s", codec.ContainerHint(codec.Container(f.Payload)))
 	default:
