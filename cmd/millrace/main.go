@@ -75,7 +75,35 @@ func newRoot() *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(), runCommand(), initCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), octoaiCommand(), ssfCommand(), inferCommand(), modelsCommand(), keysCommand(), usersCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), healthCommand(), configCommand(), versionCommand(), manCommand(), isolatedCommand())
+	root.AddCommand(
+		serveCommand(),
+		runCommand(),
+		initCommand(),
+		demoCommand(),
+		streamCommand(),
+		streamsCommand(),
+		recordCommand(),
+		replayCommand(),
+		compareCommand(),
+		octoaiCommand(),
+		ssfCommand(),
+		inferCommand(),
+		modelsCommand(),
+		keysCommand(),
+		usersCommand(),
+		examplesCommand(),
+		apiSchemaCommand(),
+		logLevelCommand(),
+		topCommand(),
+		benchCommand(),
+		checkCommand(),
+		doctorCommand(),
+		healthCommand(),
+		configCommand(),
+		versionCommand(),
+		manCommand(),
+		isolatedCommand(),
+	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
