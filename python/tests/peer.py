@@ -234,6 +234,11 @@ def request(endpoint: str, body: Any = b"", content_type: str = "application/jso
                                    "content_type": content_type, "header": {}, "user": "", **call}}
 
 
+def body(answer: dict[str, Any]) -> Any:
+    """Returns the JSON of a call's answer."""
+    return json.loads(answer["body"])
+
+
 class Value:
     """An output: datatype, shape, data."""
 
