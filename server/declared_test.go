@@ -152,6 +152,87 @@ func TestDeclaredTensors(t *testing.T) {
 	}
 }
 
+// An ensemble with max_batch_size 0 and the shapes of one row takes and answers tensors without the batch axis that its
+// models have, as Triton's does. With the axis in the dims it is as before.
+func TestEnsembleWithoutBatchAxis(t *testing.T) {
+	const step = `ensemble_scheduling { step { model_name: %q input_map { key: %q value: "x" } output_map { key: %q value: "y" } } }`
+	declare := func(dims string) string {
+		return `platform: "ensemble" input { name: "x" data_type: TYPE_FP32 dims: [ ` + dims + ` ] } output { name: "y" data_type: TYPE_FP32 dims: [ ` + dims + ` ] } `
+	}
+	dir := writeRepository(t, map[string]string{
+		"rows/config.pbtxt": `backend: "identity" max_batch_size: 8 input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } output { name: "B" data_type: TYPE_FP32 dims: [ -1 ] }`,
+		"flat/config.pbtxt": `backend: "identity" max_batch_size: 0 input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } output { name: "B" data_type: TYPE_FP32 dims: [ -1 ] }`,
+		"one/config.pbtxt":  declare("-1") + fmt.Sprintf(step, "rows", "A", "B"),
+		"two/config.pbtxt":  declare("-1") + fmt.Sprintf(step, "one", "x", "y"),
+		"axis/config.pbtxt": declare("-1, -1") + fmt.Sprintf(step, "rows", "A", "B"),
+		"many/config.pbtxt": "max_batch_size: 8 " + declare("-1") + fmt.Sprintf(step, "rows", "A", "B"),
+		"mixed/config.pbtxt": declare("-1") + `ensemble_scheduling {
+			step { model_name: "flat" input_map { key: "A" value: "x" } output_map { key: "B" value: "mid" } }
+			step { model_name: "rows" input_map { key: "A" value: "mid" } output_map { key: "B" value: "y" } } }`,
+	})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct{ model, metadata, shape, want string }{
+		{"one", "[-1]", "[3]", "[3]"},
+		{"one", "[-1]", "[1,3]", "inputs[0].shape"},
+		{"two", "[-1]", "[3]", "[3]"},
+		{"mixed", "[-1]", "[3]", "[3]"},
+		{"axis", "[-1,-1]", "[1,3]", "[1,3]"},
+		{"many", "[-1,-1]", "[3,1]", "[3,1]"},
+	} {
+		if _, text := get(t, s, "/v2/models/"+c.model); strings.Count(text, `"shape":`+c.metadata) != 2 {
+			t.Errorf("metadata of %s: %s, want %s", c.model, text, c.metadata)
+		}
+		status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+c.model+"/infer", `{"inputs":[{"name":"x","datatype":"FP32","shape":`+c.shape+`,"data":[1,2,3]}]}`)
+		want := `"outputs":[{"name":"y","datatype":"FP32","shape":` + c.want + `,"data":[1,2,3]}]`
+		if c.want[0] != '[' {
+			want = c.want
+		}
+		if !strings.Contains(text, want) || (status == 200) != (c.want[0] == '[') {
+			t.Errorf("%s of %s: %d %s, want %s", c.model, c.shape, status, text, want)
+		}
+	}
+}
+
+// A model of kind repeat is decoupled if its configuration says so in model_transaction_policy; otherwise it answers infer, once.
+func TestRepeatOnce(t *testing.T) {
+	dir := writeRepository(t, map[string]string{
+		"several/config.pbtxt": `backend: "repeat" model_transaction_policy { decoupled: true }`,
+		"once/config.pbtxt":    `backend: "repeat"`,
+		"never/config.yaml":    "source: repeat\ndecoupled: false\ncount: 2\n",
+	})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir, Mode: config.LoadExplicit, Load: []string{"several", "once"}}})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct{ path, in, want string }{
+		{"once/infer", "[7]", `"outputs":[{"name":"OUT","datatype":"INT32","shape":[1],"data":[7]},{"name":"IDX","datatype":"UINT32","shape":[1],"data":[0]}]`},
+		{"once/infer", "[7,8]", "decoupled: false"},
+		{"several/infer", "[7]", "doesn't support models with decoupled transaction policy"},
+	} {
+		n := strings.Count(c.in, ",") + 1
+		body := fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"INT32","shape":[%d],"data":%s},{"name":"DELAY","datatype":"UINT32","shape":[%d],"data":%s},{"name":"WAIT","datatype":"UINT32","shape":[1],"data":[0]}]}`,
+			n, c.in, n, c.in)
+		if status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/"+c.path, body); !strings.Contains(text, c.want) || (status == 200) != (c.want[0] == '"') {
+			t.Errorf("%s of %s: %d %s, want %s", c.path, c.in, status, text, c.want)
+		}
+	}
+	for name, decoupled := range map[string]bool{"several": true, "once": false} {
+		if _, text := get(t, s, "/v2/models/"+name+"/config"); strings.Contains(text, `"decoupled":true`) != decoupled {
+			t.Errorf("configuration of %s: %s", name, text)
+		}
+	}
+	if status, text := postJSON(t, "http://"+s.Addr("http")+"/v2/repository/models/never/load", ""); status != 400 || !strings.Contains(text, "count: is 2") {
+		t.Errorf("load of never: %d %s", status, text)
+	}
+}
+
 // A model that takes pictures takes one as an element of BYTES, over REST and gRPC, and so does
 // an ensemble that begins with it, whose configuration may declare its input so.
 func TestPictureAsString(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 type Declared struct {
 	Inputs, Outputs []Tensor
 	Batch           bool // the shapes leave the batch axis out
+	Single          bool // requests have one row, and no batch axis: the shapes are complete
 }
 
 // Tensor is a declared input or output.

@@ -23,12 +23,16 @@ func (n *run) answer() {
 func (n *run) outputs() ([]stream.Tensor, *buf.Buf) {
 	outputs := make([]stream.Tensor, 0, len(n.w.plan.outputs))
 	leases := make([]*buf.Buf, 0, 4)
-	for _, k := range n.w.plan.outputs {
+	for i, k := range n.w.plan.outputs {
 		v := &n.values[k]
 		if v.state != present {
 			continue
 		}
-		outputs = append(outputs, v.tensor)
+		t := v.tensor
+		if n.w.plan.rows[i] && len(t.Shape) > 0 && t.Shape[0] == 1 {
+			t.Shape = t.Shape[1:]
+		}
+		outputs = append(outputs, t)
 		if v.lease != nil && !slices.Contains(leases, v.lease) {
 			leases = append(leases, v.lease)
 		}

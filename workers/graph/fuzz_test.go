@@ -64,7 +64,7 @@ func plans(t *testing.T, s *Settings) {
 		}
 		models = append(models, m)
 	}
-	_, m, err := newPlan(s, models)
+	_, m, err := newPlan(s, models, workers.Declared{})
 	checkRefusal(t, err)
 	if err == nil {
 		for _, specs := range [][]stream.TensorSpec{m.Inputs, m.Outputs} {

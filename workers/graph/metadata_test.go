@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // TestShapesOfOutputs: metadata of a graph have the shapes that the models of its steps answer.
@@ -37,7 +38,7 @@ func TestShapesOfOutputs(t *testing.T) {
 		"without a batch axis": {detector(stream.NoAxis, false), "[24 32 3] [-1 4] [-1 -1 3]"},
 		"a class":              {detector(stream.FreeAxis, true), "[-1 -1 3] [-1 4] [-1 -1 3]"},
 	} {
-		_, m, err := newPlan(set, []*stream.Model{c.detector, class})
+		_, m, err := newPlan(set, []*stream.Model{c.detector, class}, workers.Declared{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,8 @@ type plan struct {
 	picture   int     // the input that is a picture, or -1
 	crops     bool    // a step is a crop
 	pixels    bool    // a step gets pixels
-	noAxis    bool    // a model has no batch axis, so that the graph has none
+	noAxis    bool    // a model has no batch axis, or the declared shapes have none, so that the graph has none
+	rows      []bool  // by output: its first axis, of one row, is not part of the graph's output
 	keeps     bool    // something is kept for each stream: a model's state, or results of crops
 	decoupled bool    // a step's model may answer several times
 }
@@ -70,17 +71,18 @@ func (s *step) errorf(code coded.Code, part, format string, args ...any) error {
 
 // builder makes a plan.
 type builder struct {
-	set    *Settings
-	models []*stream.Model
-	p      *plan
-	byName map[string]int
+	set      *Settings
+	models   []*stream.Model
+	declared workers.Declared
+	p        *plan
+	byName   map[string]int
 	// pictures are the tensors that steps take as the picture of the request.
 	pictures map[string]bool
 }
 
 // newPlan makes the plan of a graph whose steps run models, and the metadata of the graph.
-func newPlan(set *Settings, models []*stream.Model) (*plan, *stream.Model, error) {
-	b := &builder{set: set, models: models, p: &plan{picture: -1}, byName: map[string]int{}, pictures: map[string]bool{}}
+func newPlan(set *Settings, models []*stream.Model, declared workers.Declared) (*plan, *stream.Model, error) {
+	b := &builder{set: set, models: models, declared: declared, p: &plan{picture: -1}, byName: map[string]int{}, pictures: map[string]bool{}}
 	for i := range set.Steps {
 		st := &set.Steps[i]
 		m := models[i]
@@ -498,26 +500,59 @@ func (b *builder) describe() (*stream.Model, error) {
 		}
 		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, more)
 	}
+	if b.singleRow() {
+		m.Axis, m.MaxBatch, b.p.noAxis = stream.NoAxis, 1, true
+	}
 	switch {
 	case m.Any:
 		m.Inputs, m.Image = nil, nil
 	case b.p.pixels && m.Image == nil: // it is decoded for the steps that want pixels
 		m.Any, m.Inputs[0].Unbatched = true, true
 	}
-	for _, k := range b.p.outputs {
+	b.p.rows = make([]bool, len(b.p.outputs))
+	for i, k := range b.p.outputs {
 		t := &b.p.tensors[k]
 		if t.spec == nil {
 			continue
 		}
-		m.Outputs = append(m.Outputs, b.output(t))
+		b.p.rows[i] = b.leavesRowOut(t)
+		m.Outputs = append(m.Outputs, b.output(t, b.p.rows[i]))
 	}
 	return m, nil
 }
 
+// singleRow reports whether the declared shapes of the inputs say that the graph takes one row without a batch axis,
+// although the models of its steps have that axis.
+func (b *builder) singleRow() bool {
+	if !b.declared.Single || b.p.picture >= 0 || len(b.declared.Inputs) == 0 {
+		return false
+	}
+	for _, k := range b.p.inputs {
+		t := &b.p.tensors[k]
+		i := slices.IndexFunc(b.declared.Inputs, func(d workers.Tensor) bool { return d.Name == t.name })
+		if t.spec == nil || i < 0 || len(b.declared.Inputs[i].Shape) != len(t.spec.Shape) {
+			return false
+		}
+	}
+	return true
+}
+
+// leavesRowOut reports whether an output of a model with a batch axis becomes an output of the graph without the axis.
+func (b *builder) leavesRowOut(t *tensorInfo) bool {
+	if !b.declared.Single || !b.p.noAxis || t.spec.Unbatched || b.models[t.maker].Axis == stream.NoAxis || b.set.Steps[t.maker].Crop != nil {
+		return false
+	}
+	i := slices.IndexFunc(b.declared.Outputs, func(d workers.Tensor) bool { return d.Name == t.name })
+	return i >= 0 && len(b.declared.Outputs[i].Shape) == len(t.spec.Shape)
+}
+
 // output describes the output of the graph that tensor t is. Its shape in metadata is that of the answer of the step's model,
 // or of joinOutput.
-func (b *builder) output(t *tensorInfo) stream.TensorSpec {
+func (b *builder) output(t *tensorInfo, rowLeftOut bool) stream.TensorSpec {
 	spec, of := *t.spec, b.models[t.maker]
+	if rowLeftOut {
+		return spec
+	}
 	if b.set.Steps[t.maker].Crop != nil {
 		spec.Unbatched = false
 		return spec

@@ -77,7 +77,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 	}
 	var m *stream.Model
 	var err error
-	if w.plan, m, err = newPlan(set, models); err != nil {
+	if w.plan, m, err = newPlan(set, models, env.Declared); err != nil {
 		return nil, err
 	}
 	frames := set.Frames

@@ -1,6 +1,6 @@
 // Package repeat is the worker kind that answers each request several times, for tests
 // and examples of whatever takes partial results. Its inputs and outputs are those of
-// the model repeat_int32 of Triton's examples.
+// the model repeat_int32 of Triton's examples, which may also answer each request once.
 package repeat
 
 import (
@@ -23,8 +23,9 @@ func init() {
 }
 
 type settings struct {
-	Count int           `yaml:"count" default:"1" min:"1" max:"1000000" request:"1000" help:"partial results for each element of IN"`
-	Delay time.Duration `yaml:"delay" max:"1m" request:"1m" help:"time before each partial result, besides that in the input DELAY"`
+	Count     int           `yaml:"count" default:"1" min:"1" max:"1000000" request:"1000" help:"partial results for each element of IN"`
+	Decoupled *bool         `yaml:"decoupled" default:"true" request:"any" help:"answer a request for each element of IN; false: once, and IN has one element"`
+	Delay     time.Duration `yaml:"delay" max:"1m" request:"1m" help:"time before each partial result, besides that in the input DELAY"`
 }
 
 type worker struct {
@@ -35,6 +36,9 @@ type worker struct {
 // Init implements workers.Worker.
 func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	w.set = *env.Settings.(*settings)
+	if !*w.set.Decoupled && w.set.Count > 1 {
+		return nil, stream.Errorf(stream.InvalidArgument, "count", "is %d, and with decoupled: false a request is answered once: leave one of the two out", w.set.Count)
+	}
 	return &stream.Model{
 		Inputs: []stream.TensorSpec{
 			{Name: "IN", Datatype: stream.Int32, Shape: []int{-1}},
@@ -45,12 +49,12 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 			{Name: "OUT", Datatype: stream.Int32, Shape: []int{1}},
 			{Name: "IDX", Datatype: stream.Uint32, Shape: []int{1}},
 		},
-		Ragged: true, MaxBatch: 1, Axis: stream.NoAxis, Decoupled: true,
+		Ragged: true, MaxBatch: 1, Axis: stream.NoAxis, Decoupled: *w.set.Decoupled,
 	}, nil
 }
 
-// one is the shape of the outputs. Nobody changes it.
-var one = []int{1}
+// one is the shape of the outputs, and row that with the axis of rows in front. Nobody changes them.
+var one, row = []int{1}, []int{1, 1}
 
 // Run implements workers.Worker. Element i of IN, after DELAY[i] milliseconds, is the
 // output OUT of a partial result, whose IDX is i. WAIT is the time in milliseconds
@@ -69,6 +73,12 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 	in, delays, wait := input(r, "IN"), input(r, "DELAY"), input(r, "WAIT")
 	if len(delays) != len(in) {
 		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape", "expected IN and DELAY shape to match, got [%d] and [%d]: send as many elements", len(in)/4, len(delays)/4) // clients of Triton look for these words
+	}
+	if !*w.set.Decoupled {
+		if len(in) != 4 {
+			return stream.Errorf(stream.InvalidArgument, "inputs.IN.shape", "is [%d], and the model answers once (decoupled: false): send one element", len(in)/4)
+		}
+		return w.once(ctx, b, i, in, milliseconds(delays))
 	}
 	for k := range len(in) / 4 {
 		pause := w.set.Delay + milliseconds(delays[4*k:])
@@ -89,6 +99,18 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 		return err
 	}
 	b.Finish(i, nil)
+	return nil
+}
+
+// once answers a request with its only element.
+func (w *worker) once(ctx context.Context, b *batching.Batch, i int, in []byte, pause time.Duration) error {
+	if err := sleep(ctx, b.Requests[i], w.set.Delay+pause); err != nil {
+		return err
+	}
+	b.Finish(i, []stream.Tensor{
+		{Name: "OUT", Datatype: stream.Int32, Shape: row, Data: in},
+		{Name: "IDX", Datatype: stream.Uint32, Shape: row, Data: make([]byte, 4)},
+	})
 	return nil
 }
 

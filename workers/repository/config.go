@@ -250,7 +250,11 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	if pb.GetResponseCache().GetEnable() {
 		set("response_cache", "cache.size", "64MiB")
 	}
-	if pb.GetModelTransactionPolicy().GetDecoupled() && cfg.Kind == "onnx" {
+	decoupled := pb.GetModelTransactionPolicy().GetDecoupled()
+	if _, is := own.Find("decoupled"); is {
+		parameter("model_transaction_policy", "decoupled", decoupled)
+	}
+	if decoupled && cfg.Kind == "onnx" {
 		return bad("model_transaction_policy.decoupled", "is true, and an ONNX model answers each request once")
 	}
 	if err != nil {

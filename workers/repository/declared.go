@@ -14,7 +14,7 @@ import (
 
 // declared returns the inputs and outputs that a configuration declares.
 func declared(pb *inferencepb.ModelConfig, kind string) (d workers.Declared, err error) {
-	d.Batch = pb.MaxBatchSize > 0
+	d.Batch, d.Single = pb.MaxBatchSize > 0, pb.MaxBatchSize == 0
 	for i, in := range pb.Input {
 		at := fmt.Sprintf("input[%d]", i)
 		if in.IsShapeTensor || in.AllowRaggedBatch {
