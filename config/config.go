@@ -275,6 +275,7 @@ type ONNX struct {
 type Programs struct {
 	Root     string `yaml:"root" help:"the name of a model that is a program with routes of its own: they are at the root of the address http, too, and the server ends when all its workers have failed"`
 	Exit     *bool  `yaml:"exit_with_root" default:"true" help:"false: the server goes on when all workers of the program at the root have failed, and /health/live says so"`
+	Failure  bool   `yaml:"exit_on_worker_failure" help:"true: the server ends as soon as one worker of the program at the root has failed, also when it could be replaced"`
 	Replicas int    `yaml:"replicas" default:"1" min:"1" max:"256" help:"multiplies instances of the programs among the models"`
 	Watch    bool   `yaml:"watch" help:"load programs of the configuration again when their files change: the source, and the files of Python and of settings in its folder; no request is lost"`
 }
@@ -404,6 +405,9 @@ func (c Config) Validate() error {
 	named := func(m workers.Config) bool { return m.Name == c.Programs.Root }
 	if c.Programs.Root != "" && c.Repository.Dir == "" && !slices.ContainsFunc(c.Models, named) {
 		bad("root", "is %q, which is not the name of a model: see models", c.Programs.Root)
+	}
+	if c.Programs.Failure && c.Programs.Root == "" {
+		bad("exit_on_worker_failure", "needs root, the name of the program whose workers it is about")
 	}
 	return setting.Join(slices.Concat(errs, c.validateModels(), c.validateStreams())...)
 }

@@ -444,8 +444,8 @@ func number(v any) (int, bool) {
 // rootCheck is the time between two looks whether the program at the root has failed.
 const rootCheck = 200 * time.Millisecond
 
-// watchRoot returns when all workers of the program at the root, or of one of its stages,
-// have failed, with the reason; or nil when ctx ends.
+// watchRoot returns when all workers of the program at the root, or of one of its stages, have
+// failed, or with exit_on_worker_failure one of them, with the reason; or nil when ctx ends.
 func (s *Server) watchRoot(ctx context.Context) error {
 	tick := time.NewTicker(rootCheck)
 	defer tick.Stop()
@@ -475,11 +475,28 @@ func (s *Server) rootFailed() error {
 				return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s", name, st.Reason)
 			}
 			return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s; the last failure: %w", name, st.Reason, last)
+		} else if last != nil && s.cfg.Programs.Failure {
+			return stream.Errorf(stream.Unavailable, "", "a worker of %s has failed, and exit_on_worker_failure is set: %w", name, last)
 		} else if app := g.Model().App; i == 0 && last != nil && app != nil && app.Parts != nil {
 			return stream.Errorf(stream.Unavailable, "", "the main process of program %s has ended: %w", name, last)
 		}
 	}
 	return nil
+}
+
+// RootFailure returns why a worker of the program at the root, or of one of its stages, had to be replaced or could not be, the last
+// time before the server ended; nil = never. It is called after Run.
+func (s *Server) RootFailure() error { return s.rootFailure }
+
+// lastRootFailure returns what RootFailure returns, while the models are loaded.
+func (s *Server) lastRootFailure() (last error) {
+	parts, _ := s.programs.of(s.cfg.Programs.Root)
+	for _, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
+		if g, err := s.models.Group(name, ""); err == nil && g.LastFailure() != nil {
+			last = g.LastFailure()
+		}
+	}
+	return last
 }
 
 // Replicate returns a configuration in which the instances of programs are multiplied as it says.

@@ -66,15 +66,16 @@ type Server struct {
 	observe     *observer
 	sequences   *ingest.Sequences
 
-	adapters  []ingest.Interface
-	listeners []Listener // on which it listens
-	programs  programs
-	closers   []func() error
-	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
-	grpc      *grpc.Adapter                  // nil when it is off
-	streams   *streams.Adapter               // nil: off
-	apps      *apps.Adapter                  // of the routes of programs; nil when http is off
-	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name
+	adapters    []ingest.Interface
+	listeners   []Listener // on which it listens
+	programs    programs
+	rootFailure error // of the program at the root, once Run has ended
+	closers     []func() error
+	http        *httpd.Server                  // of the HTTP adapters; nil when it is off
+	grpc        *grpc.Adapter                  // nil when it is off
+	streams     *streams.Adapter               // nil: off
+	apps        *apps.Adapter                  // of the routes of programs; nil when http is off
+	requests    map[string]tracing.RequestHook // of the listeners that count requests, by name
 
 	changing   context.Context // of changes that a caller has begun and must not leave half made; ends when the server drains
 	endChanges context.CancelCauseFunc
@@ -275,7 +276,7 @@ func (s *Server) Run(ctx context.Context) error {
 			wg.Go(func() { s.watchPrograms(serving) })
 		}
 		var gone <-chan error // the program at the root
-		if s.cfg.Programs.Root != "" && *s.cfg.Programs.Exit {
+		if s.cfg.Programs.Root != "" && (*s.cfg.Programs.Exit || s.cfg.Programs.Failure) {
 			reason := make(chan error, 1)
 			gone = reason
 			wg.Go(func() {
@@ -293,6 +294,7 @@ func (s *Server) Run(ctx context.Context) error {
 	begun, started := time.Now(), err == nil || s.loaded.Load() // a start that failed is told by err
 	if started {
 		s.logDrain(ctx, err)
+		s.rootFailure = s.lastRootFailure()
 	}
 	err = errors.Join(err, s.drain(stop, &wg))
 	if started {

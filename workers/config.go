@@ -100,7 +100,7 @@ type Limits struct {
 	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"longest time in which a worker starts"`
 	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"longest time of a batch; after it, its frames fail and the worker is replaced"`
 	Quarantined int           `yaml:"quarantined" default:"4" help:"most hung workers at once; beyond that, they are not replaced"`
-	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without an answered request or a minute of running in between"`
+	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without an answered request or a minute of running in between; -1 = a worker that has failed is not restarted"`
 	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"time without frames after which a stream's state is released"`
 }
 

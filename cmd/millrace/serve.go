@@ -112,16 +112,18 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 			return err
 		}
 		again := func() (server.Config, error) { return settings.config(args) }
-		return serveConfig(c, cfg, again, func(err error) error { return settings.withFlagNames(cfg, err) })
+		_, err = serveConfig(c, cfg, again, func(err error) error { return settings.withFlagNames(cfg, err) })
+		return err
 	}
 	return c
 }
 
 // serveConfig runs a server until c's context ends. again reads the configuration once more, for SIGHUP; nil = there is none in a
-// file. named names what was given instead of the settings, in errors.
-func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error), named func(error) error) error {
+// file. named names what was given instead of the settings, in errors. The server that
+// it returns has ended; nil = there was none.
+func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error), named func(error) error) (*server.Server, error) {
 	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
-		return named(err)
+		return nil, named(err)
 	}
 	heap.Limit(cfg.Memory.Budget)
 	cfg.Clip = spotter.Clip
@@ -136,7 +138,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 		_ = os.Unsetenv(name)
 	}
 	if err != nil {
-		return named(err)
+		return nil, named(err)
 	}
 	if lacks != nil {
 		s.Log().Warn("processes that programs start in sessions of their own are not ended with them", "error", lacks)
@@ -146,7 +148,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	go func() { done <- s.Run(c.Context()) }() // ends with the context
 	select {
 	case err := <-done:
-		return named(err)
+		return s, named(err)
 	case <-s.Ready():
 	}
 	if _, err := fmt.Fprintln(c.OutOrStdout(), readyLine(s)); err != nil {
@@ -155,7 +157,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	if cfg.TLS.SelfSigned {
 		fmt.Fprint(c.ErrOrStderr(), certificateHelp(s))
 	}
-	return <-done
+	return s, <-done
 }
 
 // reload reopens the log files and takes the configuration as it is now, at each signal, until ctx ends.

@@ -87,15 +87,35 @@ func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = serveConfig(c, cfg, nil, func(err error) error { return err })
+	s, err := serveConfig(c, cfg, nil, func(err error) error { return err })
+	var failed error
+	if s != nil {
+		failed = s.RootFailure()
+	}
+	return ssfStatus(err, failed)
+}
+
+// Exit statuses of Simple Server Framework: of whatever fails in an application that was started, and of a configuration that cannot
+// be used.
+const (
+	ssfApplicationError = 32
+	ssfConfigError      = 34
+)
+
+// ssfStatus returns with which status run ends. err is what ended the server, or nil; failed is what the application has failed of
+// while it was served, or nil.
+func ssfStatus(err, failed error) error {
+	if failed != nil {
+		if err == nil {
+			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w", ssfApplicationError, failed)
+		}
+		return statusError{err, ssfApplicationError}
+	}
 	if code, ok := programs.ResultCode(err); ok {
 		return statusError{err, code}
 	}
 	return err
 }
-
-// ssfConfigError is the exit status of Simple Server Framework for a configuration that cannot be used.
-const ssfConfigError = 34
 
 // ssfApp is an application.
 type ssfApp struct {
@@ -231,7 +251,7 @@ func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err e
 		return cfg, err
 	}
 	cfg.Models = []workers.Config{m}
-	cfg.Programs.Root, cfg.Programs.Exit = m.Name, &o.StopOnError
+	cfg.Programs.Root, cfg.Programs.Exit, cfg.Programs.Failure = m.Name, &o.StopOnError, o.StopOnError
 	cfg.Version = version
 	cfg = cfg.WithDefaults()
 	return cfg, setting.Join(cfg.Validate(), checkReachable(cfg))
@@ -243,6 +263,16 @@ func next(port int) int {
 		return 0
 	}
 	return port + 1
+}
+
+// restartsOf returns limits.restarts for --max-allowed-restarts, which counts failures, not restarts: with 2, an instance is
+// restarted after its first failure in a row, and not after its second. Never with 1, nor with 0, with which Simple Server
+// Framework does not start an instance at all.
+func restartsOf(failures int) int {
+	if failures <= 1 {
+		return -1 // 0 is the default of limits.restarts
+	}
+	return failures - 1
 }
 
 // model returns the model of the application.
@@ -263,7 +293,7 @@ func (a *ssfApp) model(o *ssf.Options, args []string) (workers.Config, error) {
 	}
 	m.Instances = o.ReplicateApplication * o.ReplicateServer
 	m.Limits.Start, m.Limits.Run = a.start, a.start
-	m.Limits.Restarts = o.MaxAllowedRestarts
+	m.Limits.Restarts = restartsOf(o.MaxAllowedRestarts)
 	t := m.Table()
 	return m, errors.Join(t.SetParam("batching.kind", "soft"), t.SetParam("batching.max_delay", seconds(o.BatchingTimeout)))
 }

@@ -229,10 +229,10 @@ func TestSSFFailure(t *testing.T) {
 			t.Errorf("request %d, %s: %d %s, want %d %s", i, c.body, code, text, c.code, c.text)
 		}
 	}
-	if _, code := s.signal(syscall.SIGTERM); code != 0 {
+	if _, code := s.signal(syscall.SIGTERM); code != 32 {
 		t.Errorf("ended with %d\n%s", code, &s.stderr)
 	}
-	for _, want := range []string{`msg="request failed: ZeroDivisionError: integer division or modulo by zero\nTraceback`, `error="the program has ended with status 32"`} {
+	for _, want := range []string{`msg="request failed: ZeroDivisionError: integer division or modulo by zero\nTraceback`, `error="the program ends after a failure: ZeroDivisionError: integer`} {
 		if !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("the log has no %s\n%s", want, &s.stderr)
 		}
@@ -496,9 +496,11 @@ func TestSSFRunFails(t *testing.T) {
 	}{
 		{"raise ValueError('no')", 32},
 		{"return RESULT_APPLICATION_ERROR", 32},
-		{"return RESULT_UNMET_REQUIREMENT", 255},
+		{"return RESULT_UNMET_REQUIREMENT", 32},
 		{"raise SSFExceptionUnmetRequirement('no device')", 255},
-		{"os._exit(7)", 7},
+		{"raise SSFExceptionApplicationModuleError('no')", 32},
+		{"os._exit(7)", 32},
+		{"os._exit(255)", 255},
 	} {
 		config := ssfApplication(t, "ipus: 0", oneEndpoint, "        return {}\n    def startup(self): "+c.method+"\n")
 		if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "run")); code != c.want {
@@ -511,6 +513,62 @@ func TestSSFRunFails(t *testing.T) {
 	}
 	if _, stderr, code := finish(t, ssfCommandOf(t, "--config", config, "--port", "0", "run")); code != 34 {
 		t.Errorf("no YAML: exit status %d: %s", code, stderr)
+	}
+}
+
+// failsAt0 is the body of request of an application whose process ends when x is 0, and that fails when x is negative.
+const failsAt0 = `        if params["x"] < 0: raise ValueError("no")
+        if params["x"] == 0: os._exit(7)
+        return {"x": params["x"], "n": self.calls}`
+
+// TestSSFStopOnError: the server ends at the first failure of one of two instances, whatever it is, with the status of an error of
+// the application.
+func TestSSFStopOnError(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, failsAt0)
+	for _, x := range []string{"0", "-1"} {
+		s := serveSSF(t, "--config", config, "-p", "0", "-ra", "2", "--stop-on-error", "run")
+		s.want("/v1/E", `{"x": 1}`, 200, `{"x":1`)
+		s.post("/v1/E", `{"x": `+x+`}`)
+		if code := status(t, s.end()); code != 32 || !strings.Contains(s.stderr.String(), "exit_on_worker_failure") {
+			t.Errorf("x=%s: exit status %d, want 32: %s", x, code, &s.stderr)
+		}
+	}
+}
+
+// TestSSFFailuresSurvived: without --stop-on-error the server goes on behind a failure, and its exit status says that there was one.
+func TestSSFFailuresSurvived(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, failsAt0)
+	s := serveSSF(t, "--config", config, "-p", "0", "run")
+	s.want("/v1/E", `{"x": 1}`, 200, `{"x":1`)
+	s.want("/v1/E", `{"x": -1}`, 400, "There was an error processing inputs")
+	s.want("/v1/E", `{"x": 1}`, 200, `"n":1`) // by another process
+	if _, code := s.signal(syscall.SIGINT); code != 32 || !strings.Contains(s.stderr.String(), "the application has failed while it was served") {
+		t.Errorf("exit status %d, want 32: %s", code, &s.stderr)
+	}
+}
+
+// TestSSFMaxAllowedRestarts: an instance is not restarted after as many failures in a row.
+func TestSSFMaxAllowedRestarts(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, failsAt0)
+	for option, failures := range map[string]int{"0": 1, "1": 1, "2": 2, "": 2, "3": 3} {
+		args := []string{"--config", config, "-p", "0", "run"}
+		if option != "" {
+			args = append(args, "--max-allowed-restarts", option)
+		}
+		s := serveSSF(t, args...)
+		for n := range failures {
+			if code, _, text := s.ask("GET", "/health/live", "", ""); code != 200 {
+				t.Errorf("%q: not live after %d failures: %d %s", option, n, code, text)
+			}
+			s.want("/v1/E", fmt.Sprintf(`{"x": %d}`, -1-n), 400, "There was an error processing inputs")
+		}
+		s.want("/v1/E", `{"x": 1}`, 503, "") // once the failure is counted
+		if code, _, text := s.ask("GET", "/health/live", "", ""); code == 200 {
+			t.Errorf("%q: live after %d failures: %s", option, failures, text)
+		}
+		if _, code := s.signal(syscall.SIGTERM); code != 32 {
+			t.Errorf("%q: exit status %d, want 32: %s", option, code, &s.stderr)
+		}
 	}
 }
 

@@ -243,6 +243,7 @@ class Batch(list):
         self.started = time.perf_counter()
         self.runtime = runtime
         self.spans: list[dict[str, Any]] = []
+        self.ends = ""  # why the process ends after the batch; "" = it does not
         self._region = message.get("results")
         self._inputs = message.get("inputs")
         self._data = data
@@ -318,7 +319,7 @@ class Batch(list):
             except Exception as e:
                 error = {"code": e.code if isinstance(e, Error) else "internal", "message": str(e)}
                 message["requests"] = [{"error": error} for _ in self]
-        elif self.spans:
+        elif self.spans or self.ends:
             message["requests"] = [_ending(r, out) for r in self]
         else:
             endings = [_small(r, out) or encode_json(_ending(r, out)) for r in self]
@@ -326,6 +327,8 @@ class Batch(list):
             return
         if self.spans:
             message["spans"] = self.spans
+        if self.ends:
+            message["ends"] = self.ends[:MAX_MESSAGE]
         self.runtime.connection.send(message, out.parts)
 
     def _places(self) -> Iterator[dict[str, Any]]:

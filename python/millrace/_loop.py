@@ -107,10 +107,13 @@ class Loop:
             for r in batch:
                 if not r.ended:
                     r.fail_with(e)
+        ends = getattr(self.application, "ends", None)
+        if ends is not None:
+            batch.ends = ends[0]
         batch.finish()
         runtime.batch = None
-        if getattr(self.application, "exit_code", None) is not None:  # it asks to be started anew
-            raise SystemExit(self.application.exit_code)
+        if ends is not None:
+            raise SystemExit(ends[1])
 
     def load(self, hello: dict[str, Any]) -> None:
         """Imports the program and describes it."""

@@ -244,7 +244,7 @@ class Application:
     def __init__(self, config: Any, replica: int):
         from ssf.application_interface import results
         self.config, self.replica, self.results = config, replica, results
-        self.exit_code: int | None = None  # with which the process ends behind the batch
+        self.ends: tuple[str, int] | None = None  # why the process ends after the batch, and its exit status
         self.endpoints = {e.path: e for e in (Endpoint(e, config.application) for e in config.endpoints)}
         self.interface = instance(config)
         if getattr(config.args, "api", None) == "grpc":
@@ -277,10 +277,7 @@ class Application:
 
     def _ok(self, code: Any, method: str) -> None:
         if code != self.results.RESULT_OK:
-            error = self.results.SSFExceptionApplicationError(f"{method} returned {_result(code, self.results)}")
-            if isinstance(code, int) and 0 < code < 256:
-                error.result_code = code
-            raise error
+            raise self.results.SSFExceptionApplicationError(f"{method} returned {_result(code, self.results)}")
 
     def run(self, requests: Any) -> None:
         """Implements Application. When the application raises, its requests fail and the process ends, so that it is
@@ -325,7 +322,7 @@ class Application:
             for r, *_ in asked:
                 if not r.ended:
                     r.reply({"detail": FAILED}, 400)
-            self.exit_code = getattr(e, "result_code", self.results.RESULT_APPLICATION_ERROR)
+            self.ends = describe(e), getattr(e, "result_code", self.results.RESULT_APPLICATION_ERROR)
 
     def _check(self, given: Any, single: bool) -> None:
         if single and not isinstance(given, dict):

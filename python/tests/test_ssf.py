@@ -158,10 +158,10 @@ class SSF(unittest.TestCase):
                 app = self.load(config(inputs=[("i", "Integer")], outputs=[], max_batch_size=batch),
                                 self.ECHO.replace("if isinstance", source + "\n            if isinstance"))
                 requests = [Request("/v1/E", {"i": i}) for i in range(2)]
-                self.assertIsNone(app.exit_code)
+                self.assertIsNone(app.ends)
                 with self.assertLogs("ssf", "ERROR"):
                     app.run(requests)
-                self.assertEqual(app.exit_code, code)
+                self.assertEqual(app.ends[1], code)
                 self.assertEqual([(r.status, r.json()) for r in requests], [(400, {"detail": "There was an error processing inputs"})] * 2)
 
     def test_outputs_that_are_not_as_declared(self):

@@ -259,24 +259,24 @@ type refusal struct {
 	field              string // the setting or parameter that is wrong
 }
 
-// ResultCode returns the result code of Simple Server Framework of an error of a program that could not be started, or that ended its
-// process itself. ok is false for all other errors.
+// ResultCode returns the exit status with which Simple Server Framework ends for an error of a program that could not be started. ok is
+// false for errors of anything else.
 func ResultCode(err error) (code int, ok bool) {
-	const applicationError = 32 // of whatever the application raises
+	const application, requirement = 32, 255
 	var said *refusal
 	if errors.As(err, &said) {
-		n, wrong := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-"))
-		if wrong != nil || n < 1 || n > 255 {
-			return applicationError, true
+		switch n, _ := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-")); n {
+		case requirement, 34, 155: // those of the configuration are found before the application is started
+			return n, true
 		}
-		return n, true
+		return application, true // of all that its module or its startup raises
 	}
 	var exit *child.ExitError
 	if errors.As(err, &exit) {
-		if exit.Signal != 0 || exit.Code < 1 || exit.Code > 255 {
-			return applicationError, true
+		if exit.Signal == 0 && exit.Code == requirement {
+			return requirement, true
 		}
-		return exit.Code, true
+		return application, true
 	}
 	return 0, false
 }

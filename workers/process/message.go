@@ -25,6 +25,7 @@ type message struct {
 	each    bool     // a result has answers
 	spans   []span
 	memory  int64
+	ends    string // of a result: why the program ends its process after it; "" = it does not
 
 	tensors []tensor // memory of the outputs of answers
 	dims    []int    // memory of shapes
@@ -200,6 +201,10 @@ func (m *message) resultMember(s *scanner, key []byte) (err error) {
 		var n int
 		n, err = s.count()
 		m.memory = int64(n)
+		return err
+	case "ends":
+		text, err := s.text()
+		m.ends = string(text)
 		return err
 	}
 	return s.fail("%q is not a member of result", key)

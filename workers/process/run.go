@@ -370,6 +370,11 @@ func (w *Worker) take(s *slot, b *batching.Batch, m *message) (done bool, err er
 		w.proc.giveUpBy(s.id, "protocol", err)
 		return true, broken(err)
 	}
+	if m.ends != "" {
+		err := fmt.Errorf("the program ends after a failure: %s", m.ends)
+		w.log.Error("the program is replaced", "model", w.env.Name, "error", err)
+		return true, broken(err)
+	}
 	return m.kind == isResult, nil
 }
 
