@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 
+	"millrace/ingest"
 	"millrace/stream"
 	"millrace/workers"
 )
 
 // isReloaded reports whether Reload changes a setting.
 func isReloaded(path string) bool {
-	return path == "hosts" || path == "origins" || path == "log.level" || path == "streams" || strings.HasPrefix(path, "quotas.")
+	return path == "hosts" || path == "origins" || path == "log.level" || strings.HasPrefix(path, "quotas.")
 }
 
 // Reload takes a configuration that was read again while the server runs. It changes hosts, origins, quotas and the level of the
@@ -69,17 +71,36 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	if slices.Contains(changed, "log.level") { // otherwise the one that a request has set stays
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
-	err = errors.Join(err, s.rereadFiles(), s.reloadModels(ctx, cfg.Models, order))
+	models, wrong := s.reloadModels(ctx, cfg.Models, order)
+	err = errors.Join(err, s.rereadFiles(), wrong)
+	var streams ingest.Changes
 	if s.streams != nil {
-		err = errors.Join(err, s.streams.Reload(cfg.Streams))
+		streams, wrong = s.streams.Reload(cfg.Streams)
+		err = errors.Join(err, wrong)
 	}
 	s.last = &cfg
-	restart := slices.DeleteFunc(s.cfg.Changed(&cfg), func(path string) bool { return isReloaded(path) })
+	s.logReload(changed, models, streams, s.cfg.Changed(&cfg), err != nil)
+	return err
+}
+
+// logReload logs what a configuration that was read again has changed. changed are the settings that differ from the configuration
+// before, started those that differ from the one that the server was started with.
+func (s *Server) logReload(changed []string, models, streams ingest.Changes, started []string, failed bool) {
+	restart := slices.DeleteFunc(started, func(path string) bool { return isReloaded(path) || path == "streams" && s.streams != nil })
 	if len(restart) > 0 {
 		s.log.Warn("settings have changed that need a restart of the server: they are as before", "settings", restart)
 	}
-	s.log.Info("the configuration was read again", "changed", slices.DeleteFunc(changed, func(path string) bool { return !isReloaded(path) }), "models", len(cfg.Models))
-	return err
+	settings := slices.DeleteFunc(changed, func(path string) bool { return !isReloaded(path) })
+	text := "the configuration was read again"
+	var attrs []slog.Attr
+	if len(settings) > 0 {
+		attrs = append(attrs, slog.Any("settings", settings))
+	}
+	attrs = append(attrs, models.Attr("models"), streams.Attr("streams"))
+	if len(settings) == 0 && models.Empty() && streams.Empty() && len(restart) == 0 && !failed {
+		text += ": nothing has changed"
+	}
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, text, attrs...)
 }
 
 // rereadFailed returns what is called when the file of a setting cannot be read again, and with nil when it can be.
@@ -101,8 +122,8 @@ func (s *Server) rereadFiles() error {
 	return s.certificate.reread()
 }
 
-// reloadModels makes models those of the configuration. order is that in which they are loaded.
-func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) error {
+// reloadModels makes models those of the configuration, in order. A model that could not be loaded the last time is loaded again.
+func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) (did ingest.Changes, err error) {
 	before := *s.configs.Load()
 	named := func(list []workers.Config, name string) *workers.Config {
 		if i := slices.IndexFunc(list, func(c workers.Config) bool { return c.Name == name }); i >= 0 {
@@ -111,10 +132,13 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 		return nil
 	}
 	s.configs.Store(&models)
+	again := s.refused
+	s.refused = nil
 	var errs []error
 	for _, i := range order {
 		m := &models[i]
-		if old := named(before, m.Name); old != nil && reflect.DeepEqual(*old, *m) {
+		old := named(before, m.Name)
+		if old != nil && reflect.DeepEqual(*old, *m) && !slices.Contains(again, m.Name) {
 			continue
 		}
 		err := s.models.Define(*m)
@@ -126,8 +150,14 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 			err = s.syncProgram(ctx, m.Name)
 		}
 		watch()
-		if err != nil {
+		switch {
+		case err != nil:
+			s.refused = append(s.refused, m.Name)
 			errs = append(errs, within(fmt.Sprintf("models[%d]", i), err))
+		case old == nil:
+			did.Added = append(did.Added, m.Name)
+		default:
+			did.Changed = append(did.Changed, m.Name)
 		}
 	}
 	for i := len(before) - 1; i >= 0; i-- { // those that others are made of last
@@ -143,7 +173,9 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("model %s, which is gone from the configuration, cannot be unloaded: %w", name, err))
+			continue
 		}
+		did.Removed = append(did.Removed, name)
 	}
-	return errors.Join(errs...)
+	return did, errors.Join(errs...)
 }

@@ -98,7 +98,8 @@ type Server struct {
 	confined *confine.Programs // workers that are child processes, and programs of exec sources; nil = they are not confined
 
 	reloading sync.Mutex
-	last      *Config // of the last Reload; nil = there was none
+	last      *Config  // of the last Reload; nil = there was none
+	refused   []string // the models that the last Reload could not load
 
 	ready    chan struct{}
 	loaded   atomic.Bool

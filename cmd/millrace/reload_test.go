@@ -63,9 +63,10 @@ func TestReload(t *testing.T) {
 	}
 	const again = "the configuration was read again"
 	check("at the start", "door.example", "/v2", 403)
+	hangUp(`msg="the configuration was read again: nothing has changed"`+"\n", 1)
 
 	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: 7}\nstreams: [{name: door, source: /dev/nothing, model: b, paused: true}]\n")
-	hangUp(again, 1)
+	hangUp(again, 2)
 	check("after a change", "door.example", "/v2", 200)
 	check("after a change", "127.0.0.1", "/v2/models/a", 404)
 	check("after a change", "127.0.0.1", "/v2/models/b/ready", 200)
@@ -79,6 +80,10 @@ func TestReload(t *testing.T) {
 		if n := strings.Count(text, fmt.Sprintf(`msg="a model was loaded" model=%s `, model)); n != want {
 			t.Errorf("model %s was loaded %d times, want %d:\n%s", model, n, want, text)
 		}
+	}
+
+	if want := `msg="` + again + `" settings="[hosts quotas.requests log.level]" models.added=[b] models.changed=[work] models.removed=[a] streams.added=[door]` + "\n"; !strings.Contains(text, want) {
+		t.Errorf("the log has no line with %s:\n%s", want, text)
 	}
 
 	write("models: [{name: c, source: identity}]\nhosts: [\"a/b\"]\n")
@@ -110,11 +115,24 @@ func TestReload(t *testing.T) {
 	check("after a model that cannot be loaded", "127.0.0.1", "/v2/models/b/ready", 200)
 	check("after a model that cannot be loaded", "127.0.0.1", "/v2/models/work", 404)
 	check("after a model that cannot be loaded", "door.example", "/v2", 403)
+	last := logged()
+	last = last[strings.LastIndex(last, again):]
+	if want := again + `" settings="[hosts quotas.requests log.level]" models.removed=[work] streams.removed=[door]` + "\n"; !strings.HasPrefix(last, want) {
+		t.Errorf("after a model that cannot be loaded, the log has %s, want %s", last, want)
+	}
+	hangUp("not all of the configuration", 7) // the model is loaded again, although its settings are as before
+	for n, most := range []string{"7", "8"} {
+		write("models: [{name: b, source: identity}, {name: same, source: identity}]\nlimits: {max_streams: " + most + "}\n")
+		hangUp(again, 5+n)
+	}
+	if n := strings.Count(logged(), `msg="`+again+`"`+"\n"); n != 2 {
+		t.Errorf("%d lines name no change, want 2: of the model that could not be loaded again, and of the setting that needs a restart\n%s", n, logged())
+	}
 	if _, code := p.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d\n%s", code, &p.stderr)
 	}
 	acts, err := os.ReadFile(audit)
-	if done, failed := strings.Count(string(acts), `"outcome":"done"`), strings.Count(string(acts), `"outcome":"failed"`); err != nil || done != 1 || failed != 6 {
-		t.Errorf("%v: of the signals, the audit log says that %d were done and %d failed, want 1 and 6:\n%s", err, done, failed, acts)
+	if done, failed := strings.Count(string(acts), `"outcome":"done"`), strings.Count(string(acts), `"outcome":"failed"`); err != nil || done != 4 || failed != 7 {
+		t.Errorf("%v: of the signals, the audit log says that %d were done and %d failed, want 4 and 7:\n%s", err, done, failed, acts)
 	}
 }

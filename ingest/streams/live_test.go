@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
 	"millrace/internal/codec"
@@ -274,13 +276,14 @@ func TestReload(t *testing.T) {
 	door := streams.Config{Name: "door", Source: camera("64x48"), Model: "eyes"}
 	yard, gate := door, door
 	yard.Name, gate.Name = "yard", "gate"
-	reload := func(list ...streams.Config) {
+	reload := func(want ingest.Changes, list ...streams.Config) {
 		t.Helper()
-		if err := r.streams.Reload(list); err != nil {
-			t.Fatal(err)
+		if did, err := r.streams.Reload(list); err != nil || !reflect.DeepEqual(did, want) {
+			t.Fatalf("%v: %+v, want %+v", err, did, want)
 		}
 	}
-	reload(door, yard)
+	reload(ingest.Changes{Added: []string{"door", "yard"}}, door, yard)
+	reload(ingest.Changes{}, door, yard)
 	r.want(201, "POST", "/v2/streams", `{"name":"own","source":"`+served(t, clip(t, 1))+`","loop":true,"model":"eyes"}`)
 	next := r.following("door")
 	next()
@@ -288,7 +291,7 @@ func TestReload(t *testing.T) {
 	r.want(204, "DELETE", "/v2/streams/yard", "")
 	changed := yard
 	changed.Model = "a"
-	reload(door, changed, gate)
+	reload(ingest.Changes{Added: []string{"yard", "gate"}}, door, changed, gate)
 	next()
 	r.until("yard", "it is back", func(s shown) bool { return s.Models[0].Model == "a" && s.Results > 0 })
 	if s := r.show("door"); s.Restarts != 0 || s.Policy.MaxFPS != 7 {
@@ -300,7 +303,7 @@ func TestReload(t *testing.T) {
 	}
 	watcher := r.following("yard")
 	watcher()
-	reload(door, yard)
+	reload(ingest.Changes{Changed: []string{"yard"}, Removed: []string{"gate"}}, door, yard)
 	for l := watcher(); l.Model != "eyes"; {
 		l = watcher()
 	}
@@ -313,8 +316,9 @@ func TestReload(t *testing.T) {
 	r.want(404, "POST", "/v2/streams/nothing/reset", "")
 	own := door
 	own.Name = "own"
-	if err := r.streams.Reload([]streams.Config{door, own}); err == nil || !strings.Contains(err.Error(), "streams[1].name: ") {
-		t.Errorf("a name of a stream that a request has added: %v", err)
+	did, err := r.streams.Reload([]streams.Config{door, own})
+	if err == nil || !strings.Contains(err.Error(), "streams[1].name: ") || !reflect.DeepEqual(did, ingest.Changes{Removed: []string{"yard"}}) {
+		t.Errorf("a name of a stream that a request has added: %v, %+v", err, did)
 	}
 	if text := r.want(200, "GET", "/v2/streams/door", ""); !strings.Contains(text, `"measured_fps":`) {
 		t.Errorf("%s", text)

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"millrace/ingest"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -15,7 +16,7 @@ import (
 // settings differ from the configuration before are changed in place. All others go on, as do
 // the streams that requests have added. list is valid. An error names the entries that
 // could not be taken; the others are.
-func (a *Adapter) Reload(list []Config) error {
+func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 	a.configuring.Lock()
 	defer a.configuring.Unlock()
 	before := a.configured()
@@ -29,26 +30,31 @@ func (a *Adapter) Reload(list []Config) error {
 		}
 		if f, err := a.find(c.Name); err == nil && f.origin == "config" {
 			a.remove(f)
+			did.Removed = append(did.Removed, c.Name)
 		}
 	}
 	var errs []error
 	for i, c := range list {
 		f, err := a.find(c.Name)
+		to := &did.Changed
 		switch {
 		case err != nil:
-			err = a.add(c, "config", nil)
+			to, err = &did.Added, a.add(c, "config", nil)
 		case f.origin != "config":
 			err = stream.Errorf(stream.Conflict, "name", "%q is the name of a stream that a request has added: remove that one, or choose another name", c.Name)
 		default:
-			if old := named(before, c.Name); old == nil || !reflect.DeepEqual(*old, c) {
-				err = a.reconfigure(f, c)
+			if old := named(before, c.Name); old != nil && reflect.DeepEqual(*old, c) {
+				continue
 			}
+			err = a.reconfigure(f, c)
 		}
 		if err != nil {
 			errs = append(errs, coded.Within(fmt.Sprintf("streams[%d]", i), err))
+			continue
 		}
+		*to = append(*to, c.Name)
 	}
-	return errors.Join(errs...)
+	return did, errors.Join(errs...)
 }
 
 // reset makes a stream what it is in the configuration, also one that a request has removed.

@@ -1,0 +1,23 @@
+package ingest
+
+import "log/slog"
+
+// Changes are the names of the models, or of the server streams, that another configuration has added, changed and removed.
+type Changes struct{ Added, Changed, Removed []string }
+
+// Empty reports whether nothing has changed.
+func (c *Changes) Empty() bool { return len(c.Added)+len(c.Changed)+len(c.Removed) == 0 }
+
+// Attr returns the changes for the log, without the lists that are empty.
+func (c *Changes) Attr(key string) slog.Attr {
+	var lists []any
+	for _, l := range []struct {
+		key   string
+		names []string
+	}{{"added", c.Added}, {"changed", c.Changed}, {"removed", c.Removed}} {
+		if len(l.names) > 0 {
+			lists = append(lists, slog.Any(l.key, l.names))
+		}
+	}
+	return slog.Group(key, lists...)
+}
