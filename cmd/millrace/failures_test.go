@@ -132,6 +132,7 @@ var failures = []struct {
 	{"models load delay fixed --addr HTTP", 2, `"fixed" is not key=value`},
 	{"models load delay fixed=1ms fixed=2ms --addr HTTP", 2, "fixed: is given twice"},
 	{"models load delay fixed=x --addr HTTP", 1, `millrace: fixed: "x" is not a duration`},
+	{"models load delay fixed=x instances=y batching.max_size=z --addr HTTP", 1, "millrace: batching.max_size: \"z\" is not a whole number\nfixed: \"x\" is not a duration such as 5ms or 10s\ninstances: \"y\" is not a whole number\n"},
 	{"models load delay fixd=1ms --addr HTTP", 1, "millrace: fixd: is "},
 	{"models load delay instances=100 --addr HTTP", 1, "millrace: instances: 100 is more than the 64 that a request may ask for"},
 	{"models load delay output.labels=x --addr HTTP", 1, "millrace: output.labels: can only be set in the server's configuration"},

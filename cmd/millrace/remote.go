@@ -262,18 +262,20 @@ func withVersionFlag(err error) error {
 }
 
 // withName returns err with the name that name returns for its field. In errors of a
-// server the field stands in front of the text.
+// server the field stands in front of the text, in each of its lines.
 func withName(err error, name func(field string) string) error {
 	var e *coded.Error
-	if !errors.As(err, &e) {
-		return err
+	if !errors.As(err, &e) || e.Field != "" {
+		return coded.RenameFunc(err, name)
 	}
-	field, msg := e.Field, e.Msg
-	if front, rest, ok := strings.Cut(msg, ": "); ok && field == "" && !strings.ContainsAny(front, " \"") {
-		field, msg = front, rest
+	lines := strings.Split(e.Msg, "\n")
+	for i, line := range lines {
+		if field, rest, ok := strings.Cut(line, ": "); ok && !strings.ContainsAny(field, " \"") {
+			lines[i] = name(field) + ": " + rest
+		}
 	}
-	if to := name(field); to != field {
-		return &coded.Error{Code: e.Code, Field: to, Msg: msg, Err: err}
+	if msg := strings.Join(lines, "\n"); msg != e.Msg {
+		return &coded.Error{Code: e.Code, Msg: msg, Err: err}
 	}
 	return err
 }

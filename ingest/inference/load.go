@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"millrace/ingest"
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -90,6 +91,13 @@ func Unload(ctx context.Context, models ingest.Repository, endpoint, version str
 // inMessage returns err with the names of parameters as they are in a load or unload
 // request.
 func inMessage(err error, params map[string]any) error {
+	if all, before := coded.Joined(err); all != nil {
+		named := make([]error, len(all))
+		for i, err := range all {
+			named[i] = inMessage(err, params)
+		}
+		return &coded.Error{Code: coded.CodeOf(err), Msg: before + setting.Join(named...).Error(), Err: err}
+	}
 	var e *coded.Error
 	if !errors.As(err, &e) {
 		return err

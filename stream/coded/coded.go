@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -147,8 +148,16 @@ func Rename(err error, names map[string]string) error {
 }
 
 // RenameFunc returns a copy of the coded error in err with the field that name
-// returns for the one it has, or err itself when the field stays the same.
+// returns for the one it has, or err itself when the field stays the same. Of errors that
+// were joined each is renamed.
 func RenameFunc(err error, name func(string) string) error {
+	if all, _ := Joined(err); all != nil {
+		renamed := make([]error, len(all))
+		for i, err := range all {
+			renamed[i] = RenameFunc(err, name)
+		}
+		return errors.Join(renamed...)
+	}
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
@@ -158,4 +167,24 @@ func RenameFunc(err error, name func(string) string) error {
 		return err
 	}
 	return &Error{Code: e.Code, Field: field, Msg: e.Msg, Err: err, After: e.After}
+}
+
+// Joined returns the errors that errors.Join has joined in the chain of err, before any coded error, and the text that the
+// errors around them have put in front; nil when there are none.
+func Joined(err error) (all []error, before string) {
+	for at := err; at != nil; at = errors.Unwrap(at) {
+		if _, is := at.(*Error); is {
+			return nil, ""
+		}
+		if joined, is := at.(interface{ Unwrap() []error }); is {
+			all = joined.Unwrap()
+			text := at.Error()
+			if text != errors.Join(all...).Error() { // fmt.Errorf with several errors, in a text of its own
+				return nil, ""
+			}
+			before, _ = strings.CutSuffix(err.Error(), text)
+			return all, before
+		}
+	}
+	return nil, ""
 }

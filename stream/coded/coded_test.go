@@ -71,3 +71,21 @@ func TestRename(t *testing.T) {
 		t.Errorf("another field became %v", got)
 	}
 }
+
+// TestRenameJoined: each of several joined errors gets its name, also when others stand around them.
+func TestRenameJoined(t *testing.T) {
+	two := errors.Join(coded.Errorf(coded.InvalidArgument, "a", "is wrong"), errors.New("plain"), coded.Errorf(coded.InvalidArgument, "b", "is wrong"))
+	for _, err := range []error{two, fmt.Errorf("load: %w", two)} {
+		if got, want := coded.Within("x", err).Error(), "x.a: is wrong\nplain\nx.b: is wrong"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if all, before := coded.Joined(fmt.Errorf("load: %w", two)); len(all) != 3 || before != "load: " {
+		t.Errorf("%v, %q", all, before)
+	}
+	for _, err := range []error{nil, io.EOF, coded.Errorf(coded.Internal, "", "first: %w", two), fmt.Errorf("%w, because %w", io.EOF, io.EOF)} {
+		if all, _ := coded.Joined(err); all != nil {
+			t.Errorf("%v: joined of %v", err, all)
+		}
+	}
+}
