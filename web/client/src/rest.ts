@@ -153,6 +153,8 @@ export interface ServerStream {
   policy?: ServerStreamPolicy;
   width?: number;
   height?: number;
+  /** The width of a pixel of the frames by its height; left out = unknown, which means 1. */
+  pixel_aspect?: number;
   /** As the source declares it. */
   fps?: number;
   /** Those of the source that are set, such as fps, width and keyframes. */
@@ -171,16 +173,34 @@ export interface ServerStream {
 /** The keys of a server stream, as in the configuration. */
 export type ServerStreamOptions = {name: string, source: string} & Record<string, unknown>;
 
-/** What a server stream's options can be changed to. */
-export interface ServerStreamChange {
-  paused?: boolean;
+/** What can be changed of the policy of a model in a server stream; 0 and '' stand for the default. */
+export interface ServerStreamPolicyChange {
+  version?: string;
+  policy?: 'latest' | 'every' | '';
   max_age_ms?: number;
   deadline_ms?: number;
   max_fps?: number;
   window?: number;
-  priority?: 'low' | 'normal' | 'high';
-  /** Of the policies of models, each by its name. */
-  models?: ({model: string} & Omit<ServerStreamChange, 'paused' | 'models'>)[];
+  priority?: 'low' | 'normal' | 'high' | '';
+}
+
+/** What can be changed of a server stream while it runs: what is left out stays. 0 and '' stand for the default. */
+export interface ServerStreamChange extends ServerStreamPolicyChange {
+  paused?: boolean;
+  /** The only model from now on. */
+  model?: string;
+  /** Changes of single models: a model that the stream does not have is added. */
+  models?: ({model: string, remove?: boolean} & ServerStreamPolicyChange)[];
+  source?: string;
+  fps?: number;
+  loop?: boolean;
+  width?: number;
+  keyframes?: 'only' | '';
+  rtsp_transport?: 'tcp' | 'udp' | '';
+  /** A length of time, such as `1s`. */
+  poll?: string;
+  /** '' removes a sink. */
+  sinks?: {file?: string, max_size?: number | string, webhook?: string, webhook_secret?: string};
 }
 
 export interface InferReply {
@@ -258,6 +278,11 @@ export class REST {
 
   changeStream(name: string, change: ServerStreamChange, signal?: AbortSignal): Promise<ServerStream> {
     return this.#json(['v2', 'streams', name], {method: 'PATCH', body: change, signal});
+  }
+
+  /** Makes a stream of the configuration what it is there. */
+  resetStream(name: string, signal?: AbortSignal): Promise<ServerStream> {
+    return this.#json(['v2', 'streams', name, 'reset'], {method: 'POST', signal});
   }
 
   async removeStream(name: string, signal?: AbortSignal): Promise<void> {

@@ -419,6 +419,10 @@ test('REST', async () => {
   const added = await rest.addStream({name: 'yard', source: 'http://1.1.1.1:9/yard.m3u8', model: 'find', fps: 5, paused: true});
   assert.deepEqual([added.name, added.paused], ['yard', true]);
   assert.equal((await rest.changeStream('yard', {paused: true})).paused, true);
+  const changed = await rest.changeStream('yard', {model: 'slow', fps: 0, source: 'http://1.1.1.1:9/gate.m3u8', priority: 'low'});
+  assert.deepEqual([changed.model, changed.settings, changed.source, changed.policy.priority], ['slow', undefined, 'http://1.1.1.1:9/gate.m3u8', 'low']);
+  await fails(rest.changeStream('yard', {models: [{model: 'nobody'}]}), 'not_found', 'models[0].model');
+  await fails(rest.resetStream('yard'), 'conflict', '');
   assert.deepEqual((await rest.streams()).map(s => s.name), ['yard']);
   assert.equal((await rest.stream('yard')).origin, 'request');
   await rest.removeStream('yard');
