@@ -66,6 +66,7 @@ func TestConsole(t *testing.T) {
 	given["numbered"] = ffmpeg("numbered.mp4", "-t", "8", "-vf", "geq=lum='if(lt(Y,24),if(mod(floor(N/pow(2,floor(X/20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset", "ultrafast")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
 	given["large"] = ffmpeg("large.mp4", "-vf", "loop=3:400,scale=640:480", "-preset", "ultrafast")
+	given["wide"] = ffmpeg("wide.mp4", "-vf", "scale=160:240,setsar=2")
 	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
 	turn(t, given["turned"].(string))
 	// The server reads PNG, whatever its name; what it does not, such as BMP, the page turns into JPEG.
@@ -78,7 +79,7 @@ func TestConsole(t *testing.T) {
 	}
 	do(t, dir, testneeds.Program(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 
-	s := start(t, "127.0.0.1:0", model, clip)
+	s := start(t, "127.0.0.1:0", dir, model, clip)
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
 	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
 	guarded := startGuarded(t)
@@ -106,7 +107,7 @@ func TestConsole(t *testing.T) {
 		case "stop":
 			s.stop(t)
 		case "start":
-			s = start(t, s.Addr("http"), model, clip)
+			s = start(t, s.Addr("http"), dir, model, clip)
 		}
 		b.answer(t)
 	}
@@ -142,14 +143,19 @@ type running struct {
 	stop func(t *testing.T)
 }
 
-func start(t *testing.T, addr, model, clip string) running {
+// start starts a server whose streams read the videos of TestConsole: clip, and wide.mp4 of dir.
+func start(t *testing.T, addr, dir, model, clip string) running {
 	t.Helper()
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost}, spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
 	cfg.Sources.AllowPrivate = true
 	cfg.Parts = []any{&spans.Config{UIURL: tracingUI}}
-	cfg.Streams = []streams.Config{{Name: "digits", Source: clip, Model: "spotter", FPS: 10, Loop: true}}
+	cfg.Streams = []streams.Config{
+		{Name: "digits", Source: clip, Model: "spotter", FPS: 10, Loop: true},
+		{Name: "wide", Source: filepath.Join(dir, "wide.mp4"), Model: "spotter", FPS: 2, Loop: true},
+	}
+	cfg.Sinks.Folder = t.TempDir()
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(
 		"spotter="+digits,

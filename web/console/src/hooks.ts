@@ -1,5 +1,6 @@
 // What views share.
 
+import {MillraceError} from '@millrace/client';
 import {describe, offer} from './server';
 import {useCallback, useEffect, useState} from 'preact/hooks';
 
@@ -27,24 +28,24 @@ export function usePolled<T>(ask: () => Promise<T>, interval: number, key = ''):
   return {value: state.key === key ? state.value : undefined, failed: state.failed, refresh: useCallback(() => setTurn(t => t + 1), [])};
 }
 
-/** Runs actions of the user one at a time, and keeps the text of the last one's error. */
-export function useAction(after: () => void = () => {}): {busy: boolean; error: string; act: (what: () => Promise<unknown>) => Promise<boolean>} {
-  const [busy, setBusy] = useState(false), [error, setError] = useState('');
+/** Runs actions of the user one at a time, and keeps the text of the last one's error, and the field that it names. */
+export function useAction(after: () => void = () => {}): {busy: boolean; error: string; field: string; act: (what: () => Promise<unknown>) => Promise<boolean>} {
+  const [busy, setBusy] = useState(false), [{error, field}, setError] = useState({error: '', field: ''});
   const act = async (what: () => Promise<unknown>) => {
     setBusy(true);
-    setError('');
+    setError({error: '', field: ''});
     try {
       await what();
       return true;
     } catch (e) {
-      setError(describe(e));
+      setError({error: describe(e), field: e instanceof MillraceError ? e.field : ''});
       return false;
     } finally {
       setBusy(false);
       after();
     }
   };
-  return {busy, error, act};
+  return {busy, error, field, act};
 }
 
 /** Whether the server is managed at the address of the page; true until that is known. */

@@ -9,7 +9,7 @@ import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
-import {check, views} from './views.mjs';
+import {check, until, views} from './views.mjs';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
@@ -71,9 +71,7 @@ async function asChosen(c) {
 }
 
 /** The server decodes no video any more: of streams that were stopped it takes a while. */
-async function noVideos() {
-  while (!/^millrace_videos{from="sent"} 0$/m.test(await (await fetch(`${given.url}/metrics`)).text())) await delay(50);
-}
+const noVideos = () => until('no video of clients', async () => /^millrace_videos{from="sent"} 0$/m.test(await (await fetch(`${given.url}/metrics`)).text()));
 
 /** Streams larger frames than the model looks at, to one that is slow. */
 async function smaller(browser, codec) {
@@ -563,6 +561,7 @@ for (const [flags, cases] of [[CAMERA, withCamera], [[DEVICE], withoutCamera]]) 
     } catch (e) {
       say({case: name, error: e.stack});
     }
+    for (const left of browser.contexts()) await left.close(); // of a case that failed: what it streams would disturb the next ones
   }
   await browser.close();
 }

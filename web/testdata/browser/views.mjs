@@ -9,7 +9,7 @@ import {Console, TIMEOUT, given} from './page.mjs';
 const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** Waits until the function returns something true, and returns it. */
-async function until(what, look) {
+export async function until(what, look) {
   for (const end = Date.now() + TIMEOUT; ;) {
     const value = await look();
     if (value) return value;
@@ -35,9 +35,20 @@ export async function check(c, name) {
   await c.page.setViewportSize({width: 1280, height: 800});
 }
 
+/** A server stream, as the server reports it. */
+const stream = async name => (await fetch(`${given.url}/v2/streams/${name}`)).json();
+
+/** The field with the label shows why the server refused it, to screen readers too, and has the focus. */
+async function refused(form, label, text) {
+  const field = form.getByLabel(label, {exact: true}).first();
+  await until(`a refusal at ${label}`, () => field.getAttribute('aria-invalid'));
+  assert.match(await form.page().locator(`[id="${await field.getAttribute('aria-describedby')}"]`).textContent(), text);
+  assert.equal(await field.evaluate(e => e === document.activeElement), true, `${label} has not the focus`);
+}
+
 /** Keeps a picture of the view for the docs. */
 async function picture(c, name, scheme) {
-  if (given.screenshots) await c.page.screenshot({path: `${given.screenshots}/console-${name}-${scheme}.png`, fullPage: name === 'live'});
+  if (given.screenshots) await c.page.screenshot({path: `${given.screenshots}/console-${name}-${scheme}.png`, fullPage: name === 'live' || name === 'change'});
 }
 
 /** Keeps, with each result, the number that is in the picture that is shown. It runs in the page. */
@@ -125,6 +136,24 @@ export const views = {
     return {title, 'long tasks (ms)': long};
   },
 
+  // Pixels that are twice as wide as high are shown so, with the boxes that the server has drawn.
+  async aspect(browser) {
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=wide] img'}), image = c.page.locator('[data-stream=wide] img');
+    await until('a picture', () => image.evaluate(e => e.naturalWidth > 0));
+    const {width, height, pixel_aspect: aspect} = await stream('wide');
+    assert.deepEqual([width, height, aspect], [160, 240, 2]);
+    for (const [name, ratio] of [['wide', 4 / 3], ['digits', 4 / 3]]) {
+      const at = await c.page.locator(`[data-stream=${name}] img`).evaluate(e => {
+        const {width, height} = e.getBoundingClientRect(), {objectFit} = getComputedStyle(e);
+        return {ratio: width / height, whole: objectFit === 'fill', outer: e.parentElement.clientWidth - width};
+      });
+      assert.ok(Math.abs(at.ratio - ratio) < 0.01 && at.whole && Math.abs(at.outer) < 1, `${name}: ${JSON.stringify(at)}`);
+    }
+    await fetch(`${given.url}/v2/streams/wide`, {method: 'DELETE'});
+    await c.page.locator('[data-stream=wide]').waitFor({state: 'detached'});
+    await c.close();
+  },
+
   async streams(browser) {
     const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'});
     await until('a picture', () => c.page.evaluate(() => document.querySelector('[data-stream=digits] img')?.naturalWidth > 0));
@@ -132,26 +161,119 @@ export const views = {
     const card = c.page.locator('[data-stream=digits]');
     await card.getByRole('button', {name: 'Pause'}).click();
     await card.getByRole('button', {name: 'Resume'}).click();
-    await card.getByRole('button', {name: 'Change'}).click();
-    await card.getByLabel('Most frames/s of the model').fill('5');
-    await card.getByRole('button', {name: 'Apply'}).click();
-    await until('the change', async () => (await (await fetch(`${given.url}/v2/streams/digits`)).json()).policy.max_fps === 5);
+    await card.getByRole('button', {name: 'Pause'}).waitFor();
 
     await c.page.click('#add');
     const form = c.page.getByRole('form', {name: 'Add a stream'});
     await form.getByLabel('Name').fill('second');
-    await form.getByLabel('Source', {exact: true}).fill('ftp://127.0.0.1/clip.mp4');
-    await form.getByLabel('Model, or several').selectOption('motion');
-    await form.getByRole('button', {name: 'Add'}).click();
-    assert.match(await form.getByRole('alert').textContent(), /source: .*\(/);
+    await form.getByLabel('Address').fill('ftp://127.0.0.1/clip.mp4');
+    await form.getByLabel('Model', {exact: true}).selectOption('motion');
+    await form.getByLabel('Most frames/s of the model').fill('5');
+    await form.getByRole('button', {name: 'Add', exact: true}).click();
+    await refused(form, 'Address', /^"ftp" is not a known kind of source.*\(invalid_argument\)$/);
     c.forgive();
-    await form.getByLabel('Source', {exact: true}).fill(`${given.url}/console/clip.mp4`);
-    await form.getByRole('button', {name: 'Add'}).click();
+    await form.getByLabel('Address').fill(`${given.url}/console/clip.mp4`);
+    await form.getByRole('button', {name: 'Add another model'}).click();
+    await form.getByRole('group', {name: 'Model 2'}).getByLabel('Model', {exact: true}).selectOption('slow');
+    await form.getByRole('button', {name: 'Add', exact: true}).click();
     const second = c.page.locator('[data-stream=second]');
     await second.waitFor();
+    const {models} = await stream('second');
+    assert.deepEqual(models.map(m => [m.model, m.policy.max_fps]), [['motion', 5], ['slow', undefined]]);
     c.page.on('dialog', d => d.accept());
     await second.getByRole('button', {name: 'Remove'}).click();
     await second.waitFor({state: 'detached'});
+    c.forgive();
+    await c.close();
+  },
+
+  // Every setting of a stream that runs: what is changed is sent and nothing else, and what the server refuses is shown at its field.
+  async change(browser) {
+    const c = await Console.open(browser, '/streams', {wait: '[data-stream=digits]'}), sent = [];
+    c.page.on('request', r => r.method() === 'PATCH' && sent.push(r.postDataJSON()));
+    c.page.on('dialog', d => d.accept());
+    await c.page.locator('[data-stream=digits]').getByRole('button', {name: 'Change'}).click();
+    const form = c.page.getByRole('form', {name: 'Change digits'}), apply = form.getByRole('button', {name: 'Apply'});
+    const model = (group = 'Model') => form.getByRole('group', {name: group, exact: true}).getByLabel('Model', {exact: true});
+    const field = label => form.getByLabel(label, {exact: true});
+    const press = async want => {
+      await apply.click();
+      await until('a request', () => sent.length > 0);
+      assert.deepEqual(sent.splice(0), [want]);
+    };
+    const done = async (want, what, look) => {
+      await press(want);
+      await until('the page says so', async () => await form.getByRole('status').textContent() === 'Changed.');
+      await until(what, async () => look(await stream('digits')));
+      assert.equal(await apply.isDisabled(), true, 'what was sent can be sent again');
+    };
+    const wrong = async (want, label, text) => {
+      await press(want);
+      await refused(form, label, text);
+    };
+    assert.equal(await apply.isDisabled(), true, 'there is nothing to send yet');
+    assert.deepEqual(await model().locator('option').allTextContents(), ['gone', 'late', 'motion', 'slow', 'spare', 'spotter', 'tensors']);
+
+    await field('Most frames/s of the model').fill('5');
+    await done({max_fps: 5}, 'max_fps', s => s.policy.max_fps === 5);
+    await model().selectOption('tensors');
+    await wrong({model: 'tensors'}, 'Model', /^model tensors takes tensors, not pictures.*\(unsupported\)$/);
+    await model().selectOption('motion');
+    await done({model: 'motion'}, 'another model', s => s.model === 'motion' && s.policy.max_fps === 5);
+    await field('When there are too many frames').selectOption('run every frame');
+    await field('Priority').selectOption('low');
+    await field('Most frames/s of the source').fill('');
+    await field('Most frames/s of the model').fill('');
+    await done({policy: 'every', priority: 'low', fps: 0, max_fps: 0}, 'the policy', s => s.policy.policy === 'every' && s.policy.priority === 'low' && !s.policy.max_fps && !s.settings.fps);
+    await field('Most frames/s of the source').fill('5000');
+    await wrong({fps: 5000}, 'Most frames/s of the source', /^5000 is not between.*\(invalid_argument\)$/);
+    await field('Most frames/s of the source').fill('5');
+    await done({fps: 5}, 'fps', s => s.settings.fps === 5);
+
+    // The password of an address is neither shown nor sent back.
+    await field('Address').fill('ftp://127.0.0.1/clip.mp4');
+    await wrong({source: 'ftp://127.0.0.1/clip.mp4'}, 'Address', /^"ftp" is not a known/);
+    const address = `${given.url.replace('//', '//eva:geheim@')}/console/clip.mp4`, shown = address.replace('eva:geheim', '***');
+    await field('Address').fill(address);
+    await done({source: address}, 'the source', s => s.source === shown && s.state === 'running' && s.width === 320);
+    assert.equal(await field('Address').inputValue(), shown);
+    await field('Oldest result, ms').fill('900');
+    await done({max_age_ms: 900}, 'max_age_ms', s => s.models[0].policy.max_age_ms === 900);
+    await field('Address').fill(`${shown}?x`);
+    await wrong({source: `${shown}?x`}, 'Address', /has \*\*\* in the place of/);
+    await field('Address').fill(shown);
+
+    // A second model: errors are at the fields of the model that they are about.
+    await form.getByRole('button', {name: 'Add another model'}).click();
+    await model('Model 2').selectOption('tensors');
+    await press({models: [{model: 'tensors'}]});
+    await refused(form.getByRole('group', {name: 'Model 2'}), 'Model', /tensors takes tensors/);
+    assert.equal(await model('Model 1').getAttribute('aria-invalid'), null);
+    await model('Model 2').selectOption('spotter');
+    await form.getByRole('group', {name: 'Model 2'}).getByLabel('Most frames/s of the model').fill('3');
+    await done({models: [{model: 'spotter', max_fps: 3}]}, 'two models', s => s.models.length === 2 && s.models[1].policy.max_fps === 3);
+    await check(c, 'change');
+    await form.getByRole('button', {name: 'Take model 1 out'}).click();
+    await done({models: [{model: 'motion', remove: true}]}, 'one model', s => s.models.length === 1 && s.models[0].model === 'spotter');
+
+    await field('File').fill('../digits.jsonl');
+    await wrong({sinks: {file: '../digits.jsonl'}}, 'File', /\(permission_denied|invalid_argument\)$/);
+    await field('File').fill('digits.jsonl');
+    await field('Largest size of the file').fill('1MiB');
+    await field('Webhook').fill(`${given.url}/nothing`);
+    await field('Secret of the webhook').fill('geheim');
+    await done({sinks: {file: 'digits.jsonl', max_size: '1MiB', webhook: `${given.url}/nothing`, webhook_secret: 'geheim'}}, 'the sinks', s => s.sinks.file?.sent > 0 && s.sinks.webhook);
+    assert.deepEqual([await field('File').inputValue(), await field('Secret of the webhook').inputValue()], ['', '']);
+    await field('Remove the file').check();
+    await done({sinks: {file: ''}}, 'no file', s => !s.sinks.file && s.sinks.webhook);
+
+    await form.getByRole('button', {name: 'Reset to the configuration'}).click();
+    const s = await until('the configuration', async () => {
+      const now = await stream('digits');
+      return now.model === 'spotter' && !now.sinks.webhook && now;
+    });
+    assert.deepEqual([s.settings, s.policy.max_age_ms, s.source.endsWith('/clip.mp4')], [{fps: 10, loop: true}, undefined, true]);
+    await until('the form shows it', async () => await field('Most frames/s of the source').inputValue() === '10' && await field('Address').inputValue() === s.source);
     c.forgive();
     await c.close();
   },
