@@ -2,24 +2,24 @@ package workers
 
 import (
 	"context"
-	"log/slog"
 	"math"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/codec"
-	"millrace/internal/confine"
 	"millrace/stream"
-	"millrace/stream/buf"
 )
 
 // newGroup starts a group with one worker and its watchdog. The manager adds the other ones of
 // n, for which memory is reserved as far as cfg.Instances go.
-func newGroup(ctx context.Context, cfg Config, n int, files modelFiles, mem *buf.Pool, pixels codec.Limits, programs *confine.Programs, public func(netip.Addr) error, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models, stopBy *atomic.Int64, decoders chan struct{}) (*Group, error) {
+func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFiles) (*Group, error) {
+	o, ledger := &m.opts, &m.ledger
 	g := &Group{
-		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, programs: programs, public: public, decoding: mem, decoders: decoders, models: models, stopBy: stopBy, uses: cfg.Uses(), ahead: cfg.ahead()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		files: files,
+		common: common{
+			cfg: cfg, digest: files.digest, log: o.Log, pixels: o.Pixels, programs: o.Programs, public: o.Public,
+			decoding: o.Memory, decoders: m.decoders, models: m, stopBy: &m.stopBy, uses: cfg.Uses(), ahead: cfg.ahead(),
+		},
+		mem: o.Memory, reserved: reservation{mem: o.Memory}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
@@ -40,8 +40,8 @@ func newGroup(ctx context.Context, cfg Config, n int, files modelFiles, mem *buf
 		ledger.drop(g.totals, g, stream.Now())
 		return nil, err
 	}
-	if hooks != nil {
-		g.hooks = hooks(g.model)
+	if o.Hooks != nil {
+		g.hooks = o.Hooks(g.model)
 	}
 	g.state = StateReady
 	ledger.add(g.totals, g)

@@ -577,7 +577,7 @@ func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles
 		}
 	}()
 	begun := stream.Now()
-	g, err := newGroup(ctx, cfg, n, files, m.opts.Memory, m.opts.Pixels, m.opts.Programs, m.opts.Public, m.opts.Log, &m.ledger, m.opts.Hooks, m, &m.stopBy, m.decoders)
+	g, err := m.newGroup(ctx, cfg, n, files)
 	if err != nil {
 		return nil, err
 	}
