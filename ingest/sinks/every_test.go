@@ -43,7 +43,7 @@ func TestEverySink(t *testing.T) {
 				s := asked(t, k, t.TempDir())
 				set := setting.Of("", s).Object()
 				synctest.Test(t, func(t *testing.T) {
-					sink := Open(s, Env{Stream: "door", PublicOnly: true, Log: slog.New(slog.DiscardHandler)})
+					sink := Open(s, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					begun := time.Now()

@@ -229,15 +229,6 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 	}
 }
 
-// Only public addresses are called for what a request asked for.
-func TestRefusePrivate(t *testing.T) {
-	for address, public := range map[string]bool{"8.8.8.8:443": true, "[2001:4860:4860::8888]:443": true, "127.0.0.1:80": false, "10.1.2.3:80": false, "nonsense": false} {
-		if err := refusePrivate("tcp", address, nil); (err == nil) != public {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
-}
-
 // A connection to a receiver is kept for half a minute without posts.
 func TestIdleConnectionOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

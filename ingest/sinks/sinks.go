@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -45,11 +46,11 @@ type Settings interface {
 
 // Env is what a sink may know of its stream and of the server.
 type Env struct {
-	Stream     string // its name
-	PublicOnly bool   // a request made the sink: no private addresses
-	Requested  bool   // a request made the sink: its file is in Files
-	Files      *Files // nil = requests may name no file
-	Log        *slog.Logger
+	Stream    string                 // its name
+	Allow     func(netip.Addr) error // called with each network address; nil allows all
+	Requested bool                   // a request made the sink: its file is in Files
+	Files     *Files                 // nil = requests may name no file
+	Log       *slog.Logger
 }
 
 // Sink takes the results of one stream. Write and Close are called by one

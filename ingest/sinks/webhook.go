@@ -79,12 +79,18 @@ type webhook struct {
 	counters
 }
 
-// Open implements Settings. With PublicOnly, private addresses and those of this machine are
+// Open implements Settings. Addresses that Env.Allow refuses are
 // refused after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
 	dial := &net.Dialer{Timeout: webhookTimeout}
-	if e.PublicOnly {
-		dial.Control = refusePrivate
+	if e.Allow != nil {
+		dial.Control = func(_, address string, _ syscall.RawConn) error {
+			a, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return e.Allow(a.Addr())
+		}
 	}
 	return &webhook{
 		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
@@ -95,18 +101,6 @@ func (c *Webhook) Open(e Env) Sink {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-}
-
-// refusePrivate is a net.Dialer's Control. It refuses what is no public address of another machine.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	a, err := netip.ParseAddrPort(address)
-	if err == nil {
-		err = video.CheckPublic(a.Addr())
-	}
-	if err != nil {
-		return fmt.Errorf("%w: sources.allow_private allows those (a change of it needs a restart of the server)", err)
-	}
-	return nil
 }
 
 // Write implements Sink.

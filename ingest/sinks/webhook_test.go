@@ -2,8 +2,10 @@ package sinks
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -39,12 +41,12 @@ func TestDeliveriesDiffer(t *testing.T) {
 	}
 }
 
-// A receiver at a private address gets nothing for a stream that a request made.
-func TestWebhookRefusesPrivateAddresses(t *testing.T) {
+// A receiver at an address that is not allowed gets nothing.
+func TestWebhookRefusesAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	defer hook.Close()
-	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", PublicOnly: true})
+	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Allow: func(a netip.Addr) error { return fmt.Errorf("%v is refused here", a) }})
 	h.Write([]byte(`{}`))
 	h.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +68,7 @@ func TestWebhookRefusesPrivateAddresses(t *testing.T) {
 		t.Error("a private address was called")
 	default:
 	}
-	if st := h.Stats(); st.Lost != 1 || !strings.Contains(text, "sources.allow_private") {
+	if st := h.Stats(); st.Lost != 1 || !strings.Contains(text, "127.0.0.1 is refused here") {
 		t.Errorf("%+v: %s", st, text)
 	}
 }

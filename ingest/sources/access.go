@@ -35,11 +35,14 @@ func Check(field, address string) error {
 	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only (its section streams); a request may name %s. `millrace stream` sends a file", scheme, RequestSchemes())
 }
 
+// allowPrivate says how private addresses are allowed.
+const allowPrivate = "sources.allow_private allows those (a change of it needs a restart of the server)"
+
 // Public allows public addresses of other machines: it is video.Options.Allow for sources
 // that a request named.
 func Public(a netip.Addr) error {
 	if err := video.CheckPublic(a); err != nil {
-		return fmt.Errorf("%w: sources.allow_private allows those (a change of it needs a restart of the server)", err)
+		return fmt.Errorf("%w: %s", err, allowPrivate)
 	}
 	return nil
 }

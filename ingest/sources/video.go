@@ -60,7 +60,7 @@ func (c *Video) Validate(address string, publicOnly bool) error {
 	case c.Transport == "udp" && scheme == video.SchemeRTSPS:
 		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or use an rtsp address")
 	case c.Transport == "udp" && publicOnly: // an RTSP server may choose any address for its packets
-		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: sources.allow_private allows those, else leave it out")
+		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: leave it out, or %s", allowPrivate)
 	}
 	return nil
 }

@@ -149,7 +149,11 @@ func (f *runner) startPreview(p *preview) {
 func (f *runner) openSink(k sinks.Settings, by maker) openSink {
 	s := openSink{name: sinks.Of(k).Name, settings: k, by: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
-	s.Sink = sinks.Open(k, sinks.Env{Stream: f.name, PublicOnly: by.public, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log})
+	env := sinks.Env{Stream: f.name, Requested: by.request, Files: f.a.opts.Files, Log: f.a.opts.Log}
+	if by.public {
+		env.Allow = sources.Public
+	}
+	s.Sink = sinks.Open(k, env)
 	return s
 }
 
