@@ -347,6 +347,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 	}
 	var errs []error
 	for _, bad := range p.Bad {
+		bad.Err = p.Files.Named(bad.Err)
 		m.fail(modelVersion{next.name, bad.Version}, bad.Err)
 		errs = append(errs, fmt.Errorf("version %s: %w", bad.Version, bad.Err))
 	}
@@ -461,6 +462,7 @@ func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
 	of := modelVersion{cfg.Name, cfg.Version}
 	defer func() {
+		err = sent.Named(err)
 		switch {
 		case err == nil:
 			m.succeed(of)

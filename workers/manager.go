@@ -2,9 +2,11 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/stream/coded"
 )
 
 // ManagerOptions are what a Manager is made with.
@@ -55,8 +58,37 @@ type Listed struct {
 // SentFiles are files that a load request has sent. They are removed when no version
 // that was loaded from them is served any more.
 type SentFiles struct {
-	Dir    string
+	Folder string // of the model
 	Remove func() // may be called more than once
+}
+
+// Named returns err with the files under the names that the request gave them, such as 1/model.onnx, instead of where the
+// server stores them. s may be nil.
+func (s *SentFiles) Named(err error) error {
+	if s == nil || err == nil || !strings.Contains(err.Error(), s.Folder) {
+		return err
+	}
+	if all, before := coded.Joined(err); all != nil && !strings.Contains(before, s.Folder) {
+		named := make([]error, len(all))
+		for i, err := range all {
+			named[i] = s.Named(err)
+		}
+		if err = errors.Join(named...); before != "" {
+			err = fmt.Errorf("%s%w", before, err)
+		}
+		return err
+	}
+	text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), s.Folder+string(filepath.Separator), ""), s.Folder, "the folder of the model")
+	var e *coded.Error
+	if !errors.As(err, &e) {
+		return errors.New(text)
+	}
+	field := e.Field
+	msg, ok := strings.CutPrefix(text, field+": ")
+	if !ok { // others stand around it
+		field, msg = "", text
+	}
+	return &coded.Error{Code: e.Code, Field: field, Msg: msg, Err: err, After: e.After}
 }
 
 // Definition is what is loaded under a model's name: a configuration for each version.

@@ -423,7 +423,7 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 		s := &m.Inputs[i]
 		d := find(cfg.Declared.Inputs, s.Name)
 		pb.Input = append(pb.Input, &inferencepb.ModelInput{
-			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape),
+			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape), Optional: s.Optional,
 			Format: inferencepb.ModelInput_Format(inferencepb.ModelInput_Format_value[d.Format]),
 		})
 	}

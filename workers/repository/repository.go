@@ -225,10 +225,10 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 		if err != nil {
 			return nil, err
 		}
-		def, err = r.read(name, filepath.Join(sent.Dir, name), how)
+		def, err = r.read(name, sent.Folder, how)
 		if err != nil {
 			sent.Remove()
-			return nil, err
+			return nil, sent.Named(err)
 		}
 		def.Files = sent
 		r.keepMachine(name, known, def)
@@ -662,12 +662,12 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 		free()
 		return nil, stream.Errorf(stream.Unavailable, "file", "cannot be stored: %w", err)
 	}
-	sent := &workers.SentFiles{Dir: dir.Path, Remove: sync.OnceFunc(func() {
+	sent := &workers.SentFiles{Folder: filepath.Join(dir.Path, name), Remove: sync.OnceFunc(func() {
 		_ = dir.Remove()
 		free()
 	})}
 	for path, data := range files {
-		at := filepath.Join(dir.Path, name, filepath.FromSlash(path))
+		at := filepath.Join(sent.Folder, filepath.FromSlash(path))
 		err := os.MkdirAll(filepath.Dir(at), 0o700)
 		if err == nil {
 			err = os.WriteFile(at, data, 0o600)

@@ -402,6 +402,33 @@ func TestReloadOfLabels(t *testing.T) {
 	}
 }
 
+// TestErrorsOfSentFiles: errors, and the reasons of the index, name a file that a request has sent as the request does, and not
+// where the server stores it.
+func TestErrorsOfSentFiles(t *testing.T) {
+	r := newRig(t, map[string]string{})
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for name, c := range map[string]struct {
+		how  workers.Load
+		want string
+	}{
+		"junk":  {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk")}}, "1/model.onnx cannot be loaded"},
+		"none":  {workers.Load{Files: map[string][]byte{"1/other": []byte("junk")}}, "1 has no file model.onnx"},
+		"both":  {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte("junk"), "2/model.onnx": []byte("junk")}, Config: []byte(`{"backend":"onnxruntime","version_policy":{"all":{}}}`)}, "2/model.onnx cannot be loaded"},
+		"label": {workers.Load{Files: map[string][]byte{"1/model.onnx": []byte(small)}, Config: []byte(`{"backend":"onnxruntime","output":[{"name":"y","data_type":"TYPE_FP32","dims":[2],"label_filename":"none.txt"}]}`)}, "none.txt"},
+	} {
+		_, err := r.Load(t.Context(), name, c.how)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), temp) || stream.CodeOf(err) == stream.Internal {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		for _, e := range r.Index() {
+			if strings.Contains(e.Reason, temp) {
+				t.Errorf("the reason of %s in the index: %s", name, e.Reason)
+			}
+		}
+	}
+}
+
 func TestSentModels(t *testing.T) {
 	r := newRig(t, map[string]string{"m/1/model.onnx": small})
 	sent := func() (n int) {
@@ -640,7 +667,7 @@ func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer def.Files.Remove()
-		if got := def.Versions[0]; !maps.Equal(got.Params, want) || got.Instances != 1 || !strings.HasPrefix(got.Source, def.Files.Dir) {
+		if got := def.Versions[0]; !maps.Equal(got.Params, want) || got.Instances != 1 || !strings.HasPrefix(got.Source, def.Files.Folder) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
