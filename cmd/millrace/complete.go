@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -218,6 +219,31 @@ func suggestModel(ctx context.Context, cl *client.Client, model string, err erro
 	}
 	return &coded.Error{Code: e.Code, Field: "model", Msg: "\"" + model + "\" is not loaded" + hint, Err: err}
 }
+
+// suggestStream returns err, with the nearest name of a stream and all names when err says that the server has none of that name.
+func suggestStream(ctx context.Context, cl *client.Client, name string, err error) error {
+	var e *coded.Error
+	if !errors.As(err, &e) || e.Code != coded.NotFound {
+		return err
+	}
+	list, listErr := cl.ServerStreams(ctx)
+	var names []string
+	for i := range list {
+		names = append(names, list[i].Name)
+	}
+	hint := setting.Suggest(name, names)
+	if listErr != nil || hint == "" || slices.Contains(names, name) {
+		return err
+	}
+	all := "; millrace streams lists them"
+	if len(names) <= mostNames {
+		all = "; the streams are " + strings.Join(names, ", ")
+	}
+	return &coded.Error{Code: e.Code, Msg: fmt.Sprintf("no stream has the name %q%s%s", name, hint, all), Err: err}
+}
+
+// mostNames is the largest number of names in an error.
+const mostNames = 10
 
 // suggestLoad returns err, with the nearest name of what can be loaded when err says that the
 // server has nothing of that name.

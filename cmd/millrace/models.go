@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -69,7 +71,7 @@ func listModels(c *cobra.Command, cl *client.Client, asJSON bool) error {
 	}
 	lines := [][]string{{"NAME", "VERSION", "STATE", "REASON"}}
 	for _, r := range rows {
-		lines = append(lines, []string{r.Name, r.Version, r.State, r.Reason})
+		lines = append(lines, []string{r.Name, r.Version, r.State, oneLine(r.Reason)})
 	}
 	return table(c.OutOrStdout(), lines...)
 }
@@ -94,7 +96,7 @@ func showCommand() *cobra.Command {
 		defer cl.Close()
 		m, err := cl.Metadata(c.Context(), args[0], *version)
 		if err != nil {
-			return withVersionFlag(suggestModel(c.Context(), cl, args[0], err))
+			return withVersionFlag(withReason(c.Context(), cl, args[0], *version, suggestModel(c.Context(), cl, args[0], err)))
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), m)
@@ -111,6 +113,23 @@ func showCommand() *cobra.Command {
 		return table(c.OutOrStdout(), rows...)
 	}
 	return c
+}
+
+// withReason returns err, with why the model is not loaded when the server knows it.
+func withReason(ctx context.Context, cl *client.Client, model, version string, err error) error {
+	if code := stream.CodeOf(err); code != stream.NotFound && code != stream.Unavailable {
+		return err
+	}
+	list, indexErr := cl.Index(ctx)
+	if indexErr != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.Name == model && m.Reason != "" && (version == "" || version == m.Version) {
+			return &stream.Error{Code: stream.CodeOf(err), Field: "model", Msg: fmt.Sprintf("%q is %s: %s", model, strings.ToLower(strings.ReplaceAll(m.State, "_", " ")), m.Reason), Err: err}
+		}
+	}
+	return err
 }
 
 func listKinds(c *cobra.Command, asJSON bool) error {
@@ -200,8 +219,10 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		}
 		defer cl.Close()
 		name := args[0]
+		path := ""
 		if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".onnx") {
-			if name, err = sendFile(name, params); err != nil {
+			path = name
+			if name, err = sendFile(path, params); err != nil {
 				return err
 			}
 			name = cmp.Or(*as, name)
@@ -211,7 +232,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		endpoint, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			err = suggestLoad(c.Context(), cl, name, err)
-			return withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") })
+			return withSentFile(withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") }), path)
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), map[string]string{"endpoint": endpoint})
@@ -220,6 +241,20 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// withSentFile returns the error of a load of a file with the path of the file on this machine.
+func withSentFile(err error, path string) error {
+	var e *stream.Error
+	if path == "" || !errors.As(err, &e) {
+		return err
+	}
+	kind, _, _ := workers.KindOf(path)
+	of, _ := workers.Lookup(kind)
+	if msg := strings.ReplaceAll(e.Msg, "1/"+of.File, path); msg != e.Msg {
+		return &stream.Error{Code: e.Code, Field: e.Field, Msg: msg, Err: err}
+	}
+	return err
 }
 
 // loadParams reads the parameters key=value of a load, and adds how.

@@ -34,6 +34,15 @@ func table(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
+// oneLine returns the first line of a text, which fits into a row of a table, and dots in place of the rest.
+func oneLine(text string) string {
+	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if first = strings.TrimSpace(first); rest == "" {
+		return first
+	}
+	return first + " ..."
+}
+
 // isTerminal reports whether w is a terminal, where a line can be overwritten.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)

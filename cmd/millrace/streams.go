@@ -74,7 +74,7 @@ func listStreams(use string) *cobra.Command {
 		for i := range list {
 			s := &list[i]
 			rows = append(rows, []string{
-				s.Name, stateText(s), modelsText(s), count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), problem(s),
+				s.Name, stateText(s), modelsText(s), count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), oneLine(problem(s)),
 			})
 		}
 		return table(c.OutOrStdout(), rows...)
@@ -99,7 +99,7 @@ func showStream() *cobra.Command {
 		defer cl.Close()
 		s, err := cl.ServerStream(c.Context(), args[0])
 		if err != nil {
-			return err
+			return suggestStream(c.Context(), cl, args[0], err)
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), s)
@@ -285,7 +285,7 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 			if stream.CodeOf(err) == stream.Unavailable {
 				return err // the other errors would be the same
 			}
-			errs = append(errs, err)
+			errs = append(errs, suggestStream(c.Context(), cl, name, err))
 		}
 		return setting.Join(errs...)
 	}

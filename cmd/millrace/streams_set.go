@@ -41,7 +41,7 @@ Results go on: a new model takes the place of the one before it when it is ready
 		defer cl.Close()
 		s, err := cl.ChangeServerStream(c.Context(), args[0], change)
 		if err != nil || !*asJSON {
-			return err
+			return suggestStream(c.Context(), cl, args[0], err)
 		}
 		return writeJSON(c.OutOrStdout(), s)
 	}
