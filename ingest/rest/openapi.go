@@ -88,7 +88,7 @@ var Routes = []openapi.Route{
 	{Method: "GET|POST", Path: "/v2/repository/index", Role: role.Infer, Limited: true, Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
 		Ready bool `json:"ready,omitempty"`
 	}{}, Answer: []oip.IndexRow{}},
-	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model", Doc: "An object without `parameters` has the parameters themselves as members: so clients of AMD Inference Server send them.", Body: parameters{}, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/repository/:repository/index", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},

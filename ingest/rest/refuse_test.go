@@ -128,7 +128,7 @@ func refusals(t *testing.T) []refusal {
 	add("unknown route", "/v2/models/pair/explain", message(a), 404, "not_found", "explain", isJSON)
 	add("unload of another version", "/v2/repository/models/pair/versions/9/unload", nil, 404, "not_found", "")
 	add("load of another version", "/v2/repository/models/pair/versions/9/load", nil, 404, "not_found", "version")
-	bad("load with a parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_size":2}`), "batch_size")
+	bad("load with an unknown parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_sise":2}`), "parameters.batch_sise")
 	bad("load with an object", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batch_size":{}}}`), "parameters.batch_size")
 	bad("load with an array", "/v2/workers/pair/load", []byte(`{"parameters":[]}`), "parameters")
 	add("unload with too much", "/v2/workers/pair/unload", make([]byte, 70_000), 413, "too_large", "max_body")

@@ -126,7 +126,7 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	if held.LeaseTensor(2*len(body)) == nil {
 		return stream.Errorf(stream.Overloaded, "", "no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
 	}
-	params, err := request.LoadParams(body, worker(c))
+	params, err := request.LoadParams(body)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,12 @@ func TestWorkersOfAMD(t *testing.T) {
 		{"/v2/workers/never/unload", "null", "", 200, "never", "text/plain; charset=utf-8"},
 		{"/v2/workers/delay/scale", `{"instances":2}`, "", 200, `{"name":"delay","endpoint":"delay"}`, "application/json"},
 		{"/v2/workers/DELAY/unload", "", "", 200, "DELAY", "text/plain; charset=utf-8"},
+		{"/v2/repository/models/delay/load", `{"fixed":"2ms"}`, "", 200, `{"name":"delay","endpoint":"delay"}`, "application/json"},
+		{"/v2/repository/models/delay/load", `{"parameters":{"fixed":"3ms"}}`, "", 200, `{"name":"delay-0","endpoint":"delay-0"}`, "application/json"},
+		{"/v2/repository/models/delay/load", `{"fixed":"3ms"}`, "", 200, `{"name":"delay-0","endpoint":"delay-0"}`, "application/json"},
+		{"/v2/repository/models/delay/load", `{"fixde":"3ms"}`, "", 400, "fixde", "application/json"},
+		{"/v2/repository/models/delay-0/unload", "null", "", 200, `{"name":"delay-0","endpoint":"delay-0"}`, "application/json"},
+		{"/v2/repository/models/delay/unload", `{"fixed":"3ms"}`, "", 400, "fixed", "application/json"},
 	} {
 		a := r.ask("POST", c.path, []byte(c.body), isJSON, "Accept: "+c.accept)
 		whole := a.StatusCode == 200

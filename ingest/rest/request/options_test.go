@@ -95,29 +95,26 @@ func ones(n int) []int {
 func TestLoadParams(t *testing.T) {
 	for _, c := range []struct {
 		body string
-		bare bool
 		want stream.Params
 	}{
-		{" \n", false, nil},
-		{"{}", false, stream.Params{}},
-		{`{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, false, stream.Params{"a": int64(1), "b": 2.5, "c": "x", "d": true}},
-		{`{"parameters":{"a":9223372036854775807}}`, true, stream.Params{"a": int64(9223372036854775807)}},
-		{`{"a":9223372036854775808}`, true, stream.Params{"a": 9223372036854775808.0}},
-		{`{"a":1}`, true, stream.Params{"a": int64(1)}},
+		{" \n", nil},
+		{"{}", stream.Params{}},
+		{`{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, stream.Params{"a": int64(1), "b": 2.5, "c": "x", "d": true}},
+		{`{"parameters":{"a":9223372036854775807}}`, stream.Params{"a": int64(9223372036854775807)}},
+		{`{"a":9223372036854775808}`, stream.Params{"a": 9223372036854775808.0}},
+		{`{"a":1}`, stream.Params{"a": int64(1)}},
 	} {
-		if got, err := LoadParams([]byte(c.body), c.bare); err != nil || !reflect.DeepEqual(got, c.want) {
+		if got, err := LoadParams([]byte(c.body)); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %#v, %v", c.body, got, err)
 		}
 	}
 	for _, c := range []struct {
-		body  string
-		bare  bool
-		field string
+		body, field string
 	}{
-		{`{"a":1}`, false, "a"}, {`{"parameters":1}`, true, "parameters"}, {`{"parameters":{"a":[]}}`, false, "parameters.a"}, {`{"a":null}`, true, "parameters.a"},
-		{`{"a":1e999}`, true, "parameters.a"}, {`{} {}`, true, ""}, {`[]`, true, ""}, {`{`, true, ""},
+		{`{"parameters":1}`, "parameters"}, {`{"parameters":{"a":[]}}`, "parameters.a"}, {`{"a":null}`, "parameters.a"},
+		{`{"a":1e999}`, "parameters.a"}, {`{} {}`, ""}, {`[]`, ""}, {`{`, ""},
 	} {
-		_, err := LoadParams([]byte(c.body), c.bare)
+		_, err := LoadParams([]byte(c.body))
 		var coded *stream.Error
 		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != c.field {
 			t.Errorf("%s: %v", c.body, err)

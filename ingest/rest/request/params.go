@@ -9,9 +9,9 @@ import (
 	"millrace/stream"
 )
 
-// LoadParams reads {"parameters": {...}}. With bare, for the routes of workers, the
-// members of the body itself may be the parameters too.
-func LoadParams(body []byte, bare bool) (stream.Params, error) {
+// LoadParams reads {"parameters": {...}}, as clients of Triton send it, or an object whose members are the parameters, as
+// clients of AMD Inference Server do.
+func LoadParams(body []byte) (stream.Params, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
@@ -28,10 +28,6 @@ func LoadParams(body []byte, bare bool) (stream.Params, error) {
 	if p, ok := top["parameters"]; ok {
 		if object, ok = p.(map[string]any); !ok {
 			return nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object")
-		}
-	} else if !bare {
-		for k := range top {
-			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: put load parameters into the object parameters")
 		}
 	}
 	params := make(stream.Params, len(object))
