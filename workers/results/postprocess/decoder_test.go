@@ -3,6 +3,7 @@ package postprocess
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"millrace/stream"
@@ -81,6 +82,33 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 	wantError(t, err, stream.InvalidArgument, "output.boxes", "input.image.width")
 	if _, err := New(Config{Boxes: &Boxes{}}, m); err != nil {
 		t.Errorf("pixels need no size: %v", err)
+	}
+}
+
+// TestListOfTheWholeBatch: an output of an axis that is free, such as YOLOv7's [n, 7], may list what all pictures of a batch
+// have. The error names the setting for it, unless the model has it already.
+func TestListOfTheWholeBatch(t *testing.T) {
+	const setting = "batching.max_size: 1"
+	for _, c := range []struct {
+		name     string
+		config   Config
+		axis     stream.BatchAxis
+		most     int
+		output   stream.TensorSpec
+		expected bool
+	}{
+		{"yolo", Config{YOLO: &YOLO{}}, stream.FreeAxis, 8, spec("y", 7), true},
+		{"yolo, named", Config{YOLO: &YOLO{Output: "y"}}, stream.FreeAxis, 8, spec("y", 7), true},
+		{"boxes", Config{Boxes: &Boxes{}}, stream.FreeAxis, 8, spec("y", 4), true},
+		{"other numbers", Config{YOLO: &YOLO{}}, stream.FreeAxis, 8, spec("y", 7, 7, 7), false},
+		{"one row", Config{YOLO: &YOLO{}}, stream.FreeAxis, 1, spec("y", 7), false},
+		{"fixed axis", Config{YOLO: &YOLO{}}, stream.FixedAxis, 8, spec("y", 7), false},
+	} {
+		m := modelOf(c.output)
+		m.Axis, m.MaxBatch = c.axis, c.most
+		if _, err := New(c.config, m); err == nil || strings.Contains(err.Error(), setting) != c.expected {
+			t.Errorf("%s: %v, names %s: want %t", c.name, err, setting, c.expected)
+		}
 	}
 }
 

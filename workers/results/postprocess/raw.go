@@ -88,9 +88,25 @@ func (f *finder) bad(key, format string, args ...any) error {
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	r, err := f.findOptional(key, name, want, fits)
 	if r == nil && err == nil {
-		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs))
+		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs)+f.wholeBatch(name, fits))
 	}
 	return r, err
+}
+
+// wholeBatch says what to set for an output that fits if its first dimension is not the batch, as in the list [n, 7] of the
+// boxes of all pictures.
+func (f *finder) wholeBatch(name string, fits func(stream.TensorSpec) bool) string {
+	if f.model.Axis != stream.FreeAxis || f.model.MaxBatch <= 1 {
+		return ""
+	}
+	for _, s := range f.model.Outputs {
+		whole := s
+		whole.Shape = append([]int{-1}, s.Shape...)
+		if (name == "" && !f.taken[s.Name] || name == s.Name) && fits(whole) {
+			return fmt.Sprintf(", for each picture. If %s is a list of what all pictures of a batch have, set batching.max_size: 1", s.Name)
+		}
+	}
+	return ""
 }
 
 // findOptional is find for an output that may be absent: then it returns nil.
@@ -100,7 +116,7 @@ func (f *finder) findOptional(key, name, want string, fits func(stream.TensorSpe
 		switch {
 		case name != "" && s.Name == name:
 			if !fits(s) {
-				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs))
+				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs)+f.wholeBatch(name, fits))
 			}
 			return &raw{spec: s, index: i}, nil
 		case name != "" || f.taken[s.Name] || !fits(s):
