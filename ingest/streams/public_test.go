@@ -1,0 +1,38 @@
+package streams
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/ingest/sinks"
+)
+
+// A webhook that a request has named is not called where its name leads to a private address, whatever the check of the request
+// has found before; one of the configuration is.
+func TestWebhookLeadsToPrivate(t *testing.T) {
+	called := make(chan struct{}, 2)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
+	defer hook.Close()
+	for _, public := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := &runner{a: &Adapter{}, name: "door", ctx: ctx}
+		s := f.openSink(&sinks.Webhook{URL: hook.URL}, maker{request: public, public: public})
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.Run(ctx) }()
+		s.Write([]byte(`{}`))
+		st := s.Stats()
+		for ; st.Error == "" && st.Sent == 0; st = s.Stats() {
+			<-time.After(5 * time.Millisecond)
+		}
+		s.Close()
+		cancel()
+		<-ended
+		if refused := strings.Contains(st.Error, "sources.allow_private allows those"); refused != public || len(called) == 1 == public {
+			t.Errorf("public %v: %+v, called %d times", public, st, len(called))
+		}
+	}
+}
