@@ -67,7 +67,7 @@ const (
 // source or the server fails, the summary has the frames before. Run may be called
 // concurrently.
 func Run(ctx context.Context, o Options) (Summary, error) {
-	p := &player{o: o, counts: newCounter(o.Source, o.Model), pts: map[uint64]time.Duration{}}
+	p := &player{o: o, counts: newCounter(video.Redact(o.Source), o.Model), pts: map[uint64]time.Duration{}}
 	if o.Window > 0 {
 		p.slots = make(chan struct{}, o.Window)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,12 @@ func TestRun(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.mp4")
 	if err := os.WriteFile(text, []byte("not a video"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	from := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(file))))
+	defer from.Close()
+	address := strings.Replace(from.URL, "://", "://viewer:geheim%23@", 1) + "/" + filepath.Base(file) + "?token=geheim"
+	if s, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: address}); err != nil || s.Frames != 10 || strings.Contains(s.Source, "geheim") {
+		t.Errorf("%+v, %v", s, err)
 	}
 	var ve *video.Error
 	if _, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: text}); !errors.As(err, &ve) {

@@ -12,7 +12,7 @@ import (
 
 // Summary is the result of a run. Frames is the sum of Results, Drops, Errors and Lost.
 type Summary struct {
-	Source  string                `json:"source"`
+	Source  string                `json:"source"` // without passwords
 	Model   string                `json:"model"`
 	Width   int                   `json:"width,omitempty"` // of the frames as sent
 	Height  int                   `json:"height,omitempty"`

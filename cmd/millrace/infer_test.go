@@ -260,8 +260,15 @@ func TestLoadFile(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, spotter.Model, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for want, args := range map[string][]string{"model": nil, "find": {"--name", "find"}} {
-		out, stderr, code := millrace(t, append([]string{"models", "load", path, "--addr", addr}, args...)...)
+	capitals := filepath.Join(filepath.Dir(path), "CAPITALS.ONNX")
+	if err := os.Link(path, capitals); err != nil {
+		t.Fatal(err)
+	}
+	if !isModelFile(filepath.Base(capitals)) || isModelFile("onnx") {
+		t.Error("a file in the current folder is taken for a name, or a name for a file")
+	}
+	for want, args := range map[string][]string{"model": {path}, "find": {path, "--name", "find"}, "CAPITALS": {capitals}} {
+		out, stderr, code := millrace(t, append([]string{"models", "load", "--addr", addr}, args...)...)
 		if code != 0 || strings.TrimSpace(out) != want {
 			t.Errorf("exit status %d, %q %s", code, out, stderr)
 		}

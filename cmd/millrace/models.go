@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -220,7 +221,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		defer cl.Close()
 		name := args[0]
 		path := ""
-		if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".onnx") {
+		if isModelFile(name) {
 			path = name
 			if name, err = sendFile(path, params); err != nil {
 				return err
@@ -241,6 +242,11 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// isModelFile reports whether the argument of a load is a file, and not the name of a model.
+func isModelFile(arg string) bool {
+	return strings.ContainsAny(arg, `/\`) || strings.EqualFold(filepath.Ext(arg), ".onnx")
 }
 
 // withSentFile returns the error of a load of a file with the path of the file on this machine.

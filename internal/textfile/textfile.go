@@ -27,8 +27,8 @@ const (
 	changing = 10 * time.Second
 )
 
-// Read returns the contents of a file of at most most bytes. It gives up after ReadTime, for example when the file is a FIFO that
-// nothing is written to.
+// Read returns the contents of a file of at most most bytes. It gives up after ReadTime, for example when the writer of a FIFO
+// holds it open. A FIFO without a writer, or whose writer writes nothing, is an error.
 func Read(path string, most int64) ([]byte, error) {
 	return Within(ReadTime, path, func() ([]byte, error) { return read(path, most) })
 }
@@ -77,6 +77,8 @@ func read(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s does not end within %v: it is not a regular file, and its writer holds it open", path, ReadTime/2)
 	case err != nil:
 		return nil, err
+	case len(text) == 0 && st.Mode()&fs.ModeNamedPipe != 0:
+		return nil, fmt.Errorf("%s is a FIFO, and no program has written to it", path)
 	case int64(len(text)) > most:
 		return nil, fmt.Errorf("%s is larger than %s", path, size(most))
 	}
