@@ -36,6 +36,12 @@ var Roles = map[string]role.Role{
 	"/inference.GRPCInferenceService/RepositoryIndex":              role.Infer,
 	"/inference.GRPCInferenceService/RepositoryModelLoad":          role.Manage,
 	"/inference.GRPCInferenceService/RepositoryModelUnload":        role.Manage,
+	"/inference.GRPCInferenceService/ModelList":                    role.Infer,
+	"/inference.GRPCInferenceService/ModelLoad":                    role.Manage,
+	"/inference.GRPCInferenceService/ModelUnload":                  role.Manage,
+	"/inference.GRPCInferenceService/WorkerLoad":                   role.Manage,
+	"/inference.GRPCInferenceService/WorkerUnload":                 role.Manage,
+	"/inference.GRPCInferenceService/HasHardware":                  role.Infer,
 	"/inference.GRPCInferenceService/SystemSharedMemoryStatus":     role.Infer,
 	"/inference.GRPCInferenceService/SystemSharedMemoryRegister":   role.Manage,
 	"/inference.GRPCInferenceService/SystemSharedMemoryUnregister": role.Manage,
@@ -290,7 +296,9 @@ func (s *service) mayUse(ctx context.Context, in any) error {
 		return s.allowsModel(ctx, in.ModelName)
 	case *inferencepb.RepositoryModelUnloadRequest:
 		return s.allowsModel(ctx, in.ModelName)
-	case *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
+	case *inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
+		return s.allowsModel(ctx, targetOf(in))
+	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
 		s.judge(ctx, nil)
 		return nil
 	}

@@ -3,9 +3,6 @@ package rest
 import (
 	"encoding/json"
 	"mime"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -47,41 +44,18 @@ func sendName(c *fiber.Ctx, endpoint string) error {
 	return c.SendString(endpoint)
 }
 
-// loadWorker is load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
-// Inference Server are.
+// loadWorker is load for a name in any case.
 func (a *Adapter) loadWorker(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
-		models := ingest.As(s.backend, principal(c), account(c)).Models()
-		endpoint, err := inference.Load(s.ctx, models, name, version, params)
-		if lower, ok := lowered(c, name, err); ok {
-			if there, again := inference.Load(s.ctx, models, lower, version, params); stream.CodeOf(again) != stream.NotFound {
-				return there, again
-			}
-		}
-		return endpoint, err
+		return inference.LoadWorker(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), principal(c), name, version, params)
 	})
 }
 
-// unloadWorker is unload for a name in any case. An endpoint that is not there needs no unload: clients undo each of their loads,
-// of which the last one has removed it.
+// unloadWorker is unload for a name in any case, and one that is gone.
 func (a *Adapter) unloadWorker(c *fiber.Ctx) error {
 	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		models := ingest.As(s.backend, principal(c), account(c)).Models()
-		err := inference.Unload(s.ctx, models, name, version, params)
-		if lower, ok := lowered(c, name, err); ok {
-			err = inference.Unload(s.ctx, models, lower, version, params)
-		}
-		if stream.CodeOf(err) == stream.NotFound {
-			err = nil
-		}
-		return name, err
+		return name, inference.UnloadWorker(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), principal(c), name, version, params)
 	})
-}
-
-// lowered returns a name in lower case if the name itself is not known and the client may use the other one.
-func lowered(c *fiber.Ctx, name string, err error) (string, bool) {
-	lower := strings.ToLower(name)
-	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && principal(c).AllowsModel(lower) == nil
 }
 
 // hardwareWanted is the body of a request to /v2/hardware.
@@ -114,30 +88,9 @@ func (a *Adapter) hardware(c *fiber.Ctx) error {
 	case num < 1:
 		return stream.Errorf(stream.InvalidArgument, "num", "is %d: want 1 or more", num)
 	}
-	if has := devices(want.Name); has < num {
+	if has := inference.Devices(want.Name); has < num {
 		return stream.Errorf(stream.NotFound, "name", "this machine has %d devices %.64q (cpu and gpu are known), and not %d", has, want.Name, num)
 	}
 	c.Status(fiber.StatusOK)
 	return nil
-}
-
-// devices returns the number of devices of a name that the server may use.
-func devices(name string) int {
-	switch strings.ToLower(name) {
-	case "cpu":
-		return runtime.GOMAXPROCS(0)
-	case "gpu": // of NVIDIA, each with a file; of others, a file for computing
-		nvidia, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is well-formed
-		if len(nvidia) == 0 {
-			nvidia, _ = filepath.Glob("/dev/dri/renderD*")
-		}
-		n := 0
-		for _, f := range nvidia {
-			if _, err := os.Stat(f); err == nil {
-				n++
-			}
-		}
-		return n
-	}
-	return 0
 }

@@ -43,6 +43,12 @@ const (
 	GRPCInferenceService_CudaSharedMemoryUnregister_FullMethodName   = "/inference.GRPCInferenceService/CudaSharedMemoryUnregister"
 	GRPCInferenceService_TraceSetting_FullMethodName                 = "/inference.GRPCInferenceService/TraceSetting"
 	GRPCInferenceService_LogSettings_FullMethodName                  = "/inference.GRPCInferenceService/LogSettings"
+	GRPCInferenceService_ModelList_FullMethodName                    = "/inference.GRPCInferenceService/ModelList"
+	GRPCInferenceService_ModelLoad_FullMethodName                    = "/inference.GRPCInferenceService/ModelLoad"
+	GRPCInferenceService_ModelUnload_FullMethodName                  = "/inference.GRPCInferenceService/ModelUnload"
+	GRPCInferenceService_WorkerLoad_FullMethodName                   = "/inference.GRPCInferenceService/WorkerLoad"
+	GRPCInferenceService_WorkerUnload_FullMethodName                 = "/inference.GRPCInferenceService/WorkerUnload"
+	GRPCInferenceService_HasHardware_FullMethodName                  = "/inference.GRPCInferenceService/HasHardware"
 )
 
 // GRPCInferenceServiceClient is the client API for GRPCInferenceService service.
@@ -93,6 +99,18 @@ type GRPCInferenceServiceClient interface {
 	TraceSetting(ctx context.Context, in *TraceSettingRequest, opts ...grpc.CallOption) (*TraceSettingResponse, error)
 	// Changes settings of the log, and answers those in force.
 	LogSettings(ctx context.Context, in *LogSettingsRequest, opts ...grpc.CallOption) (*LogSettingsResponse, error)
+	// The names of the models that are ready.
+	ModelList(ctx context.Context, in *ModelListRequest, opts ...grpc.CallOption) (*ModelListResponse, error)
+	// Loads a model, as RepositoryModelLoad.
+	ModelLoad(ctx context.Context, in *ModelLoadRequest, opts ...grpc.CallOption) (*ModelLoadResponse, error)
+	// Undoes one load.
+	ModelUnload(ctx context.Context, in *ModelUnloadRequest, opts ...grpc.CallOption) (*ModelUnloadResponse, error)
+	// Loads a model, and answers the name under which it is served.
+	WorkerLoad(ctx context.Context, in *WorkerLoadRequest, opts ...grpc.CallOption) (*WorkerLoadResponse, error)
+	// Undoes one load. A name that is not there needs none.
+	WorkerUnload(ctx context.Context, in *WorkerUnloadRequest, opts ...grpc.CallOption) (*WorkerUnloadResponse, error)
+	// Says whether the machine has so many devices of a name.
+	HasHardware(ctx context.Context, in *HasHardwareRequest, opts ...grpc.CallOption) (*HasHardwareResponse, error)
 }
 
 type gRPCInferenceServiceClient struct {
@@ -306,6 +324,66 @@ func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *LogSet
 	return out, nil
 }
 
+func (c *gRPCInferenceServiceClient) ModelList(ctx context.Context, in *ModelListRequest, opts ...grpc.CallOption) (*ModelListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ModelListResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gRPCInferenceServiceClient) ModelLoad(ctx context.Context, in *ModelLoadRequest, opts ...grpc.CallOption) (*ModelLoadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ModelLoadResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelLoad_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gRPCInferenceServiceClient) ModelUnload(ctx context.Context, in *ModelUnloadRequest, opts ...grpc.CallOption) (*ModelUnloadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ModelUnloadResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelUnload_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gRPCInferenceServiceClient) WorkerLoad(ctx context.Context, in *WorkerLoadRequest, opts ...grpc.CallOption) (*WorkerLoadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WorkerLoadResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_WorkerLoad_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gRPCInferenceServiceClient) WorkerUnload(ctx context.Context, in *WorkerUnloadRequest, opts ...grpc.CallOption) (*WorkerUnloadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WorkerUnloadResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_WorkerUnload_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gRPCInferenceServiceClient) HasHardware(ctx context.Context, in *HasHardwareRequest, opts ...grpc.CallOption) (*HasHardwareResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HasHardwareResponse)
+	err := c.cc.Invoke(ctx, GRPCInferenceService_HasHardware_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // GRPCInferenceServiceServer is the server API for GRPCInferenceService service.
 // All implementations must embed UnimplementedGRPCInferenceServiceServer
 // for forward compatibility.
@@ -354,6 +432,18 @@ type GRPCInferenceServiceServer interface {
 	TraceSetting(context.Context, *TraceSettingRequest) (*TraceSettingResponse, error)
 	// Changes settings of the log, and answers those in force.
 	LogSettings(context.Context, *LogSettingsRequest) (*LogSettingsResponse, error)
+	// The names of the models that are ready.
+	ModelList(context.Context, *ModelListRequest) (*ModelListResponse, error)
+	// Loads a model, as RepositoryModelLoad.
+	ModelLoad(context.Context, *ModelLoadRequest) (*ModelLoadResponse, error)
+	// Undoes one load.
+	ModelUnload(context.Context, *ModelUnloadRequest) (*ModelUnloadResponse, error)
+	// Loads a model, and answers the name under which it is served.
+	WorkerLoad(context.Context, *WorkerLoadRequest) (*WorkerLoadResponse, error)
+	// Undoes one load. A name that is not there needs none.
+	WorkerUnload(context.Context, *WorkerUnloadRequest) (*WorkerUnloadResponse, error)
+	// Says whether the machine has so many devices of a name.
+	HasHardware(context.Context, *HasHardwareRequest) (*HasHardwareResponse, error)
 	mustEmbedUnimplementedGRPCInferenceServiceServer()
 }
 
@@ -423,6 +513,24 @@ func (UnimplementedGRPCInferenceServiceServer) TraceSetting(context.Context, *Tr
 }
 func (UnimplementedGRPCInferenceServiceServer) LogSettings(context.Context, *LogSettingsRequest) (*LogSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LogSettings not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) ModelList(context.Context, *ModelListRequest) (*ModelListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ModelList not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) ModelLoad(context.Context, *ModelLoadRequest) (*ModelLoadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ModelLoad not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) ModelUnload(context.Context, *ModelUnloadRequest) (*ModelUnloadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ModelUnload not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) WorkerLoad(context.Context, *WorkerLoadRequest) (*WorkerLoadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WorkerLoad not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) WorkerUnload(context.Context, *WorkerUnloadRequest) (*WorkerUnloadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WorkerUnload not implemented")
+}
+func (UnimplementedGRPCInferenceServiceServer) HasHardware(context.Context, *HasHardwareRequest) (*HasHardwareResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HasHardware not implemented")
 }
 func (UnimplementedGRPCInferenceServiceServer) mustEmbedUnimplementedGRPCInferenceServiceServer() {}
 func (UnimplementedGRPCInferenceServiceServer) testEmbeddedByValue()                              {}
@@ -794,6 +902,114 @@ func _GRPCInferenceService_LogSettings_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GRPCInferenceService_ModelList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ModelListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).ModelList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_ModelList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).ModelList(ctx, req.(*ModelListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GRPCInferenceService_ModelLoad_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ModelLoadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).ModelLoad(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_ModelLoad_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).ModelLoad(ctx, req.(*ModelLoadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GRPCInferenceService_ModelUnload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ModelUnloadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).ModelUnload(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_ModelUnload_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).ModelUnload(ctx, req.(*ModelUnloadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GRPCInferenceService_WorkerLoad_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WorkerLoadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).WorkerLoad(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_WorkerLoad_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).WorkerLoad(ctx, req.(*WorkerLoadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GRPCInferenceService_WorkerUnload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WorkerUnloadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).WorkerUnload(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_WorkerUnload_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).WorkerUnload(ctx, req.(*WorkerUnloadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GRPCInferenceService_HasHardware_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HasHardwareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GRPCInferenceServiceServer).HasHardware(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GRPCInferenceService_HasHardware_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GRPCInferenceServiceServer).HasHardware(ctx, req.(*HasHardwareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // GRPCInferenceService_ServiceDesc is the grpc.ServiceDesc for GRPCInferenceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -876,6 +1092,30 @@ var GRPCInferenceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LogSettings",
 			Handler:    _GRPCInferenceService_LogSettings_Handler,
+		},
+		{
+			MethodName: "ModelList",
+			Handler:    _GRPCInferenceService_ModelList_Handler,
+		},
+		{
+			MethodName: "ModelLoad",
+			Handler:    _GRPCInferenceService_ModelLoad_Handler,
+		},
+		{
+			MethodName: "ModelUnload",
+			Handler:    _GRPCInferenceService_ModelUnload_Handler,
+		},
+		{
+			MethodName: "WorkerLoad",
+			Handler:    _GRPCInferenceService_WorkerLoad_Handler,
+		},
+		{
+			MethodName: "WorkerUnload",
+			Handler:    _GRPCInferenceService_WorkerUnload_Handler,
+		},
+		{
+			MethodName: "HasHardware",
+			Handler:    _GRPCInferenceService_HasHardware_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
