@@ -94,7 +94,7 @@ func loadedModels(models ingest.Repository) (out []openapi.Model) {
 			continue
 		}
 		seen[e.Name] = true
-		out = append(out, openapi.Model{ModelMetadata: inference.ModelMetadata(m), Any: m.Any, Pictures: m.Image != nil, Element: m.TakesBytes(), Decoupled: m.Decoupled})
+		out = append(out, inference.Describe(m))
 	}
 	return out
 }

@@ -21,6 +21,7 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/codec"
+	"millrace/internal/openapi"
 	"millrace/internal/video"
 	"millrace/server"
 	"millrace/workers/onnx"
@@ -42,6 +43,7 @@ type finding struct {
 	Detail  string          `json:"detail"`
 	Inputs  []client.Tensor `json:"inputs,omitempty"` // of a model
 	Outputs []client.Tensor `json:"outputs,omitempty"`
+	openapi.Takes
 }
 
 func checkCommand() *cobra.Command {

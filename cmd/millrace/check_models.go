@@ -10,8 +10,9 @@ import (
 
 	"millrace/client"
 	"millrace/config"
+	metadata "millrace/ingest/inference"
+	"millrace/internal/oip"
 	"millrace/server"
-	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
 	"millrace/workers/repository"
@@ -101,30 +102,23 @@ func describe(models *workers.Manager, name string) (found []finding) {
 			continue // it was not loaded
 		}
 		m, w := g.Model(), g.Config()
-		f := finding{What: "model " + name, State: "ok", Inputs: tensors(m, m.Inputs), Outputs: tensors(m, m.Outputs)}
+		told := metadata.Describe(m)
+		f := finding{What: "model " + name, State: "ok", Inputs: tensors(told.Inputs), Outputs: tensors(told.Outputs), Takes: told.Takes}
 		if len(versions) > 1 {
 			f.What += " version " + version
 		}
 		lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, g.Workers(), w.Batching.Kind)}
-		if m.Any {
-			lines = append(lines, "takes any tensors")
-		}
-		for _, t := range f.Inputs {
-			lines = append(lines, fmt.Sprintf("input %s %s %v", t.Name, t.Datatype, t.Shape))
-		}
-		for _, t := range f.Outputs {
-			lines = append(lines, fmt.Sprintf("output %s %s %v", t.Name, t.Datatype, t.Shape))
-		}
+		lines = append(lines, told.Lines()...)
 		f.Detail = strings.Join(lines, "\n")
 		found = append(found, f)
 	}
 	return found
 }
 
-// tensors describes tensors as the server's metadata does.
-func tensors(m *stream.Model, specs []stream.TensorSpec) (out []client.Tensor) {
-	for _, s := range specs {
-		out = append(out, client.Tensor{Name: s.Name, Datatype: string(s.Datatype), Shape: m.Shape(&s)})
+// tensors returns tensors of metadata as those of the client.
+func tensors(of []oip.TensorMetadata) (out []client.Tensor) {
+	for _, t := range of {
+		out = append(out, client.Tensor(t))
 	}
 	return out
 }

@@ -1,23 +1,65 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
 	"millrace/client"
+	"millrace/internal/openapi"
 )
 
-// findPicture notes which of several inputs takes a picture of any size, in one element of BYTES: an input of a program whose
-// schema is that of a file and whose tensor is pixels.
-func (c *exampleCall) findPicture(inputs []client.Tensor, schemas map[string]any) {
-	for i, t := range inputs {
-		pixels := t.Datatype == "UINT8" && len(t.Shape) == 3 && t.Shape[0] < 0 && t.Shape[1] < 0
-		if len(inputs) > 1 && pixels && at(schemas, t.Name)["format"] == "byte" && c.JSON != "" {
-			c.Inputs[i].Picture, c.Mixed = true, true
-			return // a request has one picture
+// findPicture notes which of several inputs of a program takes a picture, in one element of BYTES. schemas are those of the
+// inputs of the program's route; nil = the model is no program.
+func (c *exampleCall) findPicture(picture *openapi.Picture, schemas map[string]any) {
+	if picture == nil || picture.Alone || schemas == nil || !c.InJSON {
+		return
+	}
+	others := 0
+	for i := range c.Inputs {
+		if in := &c.Inputs[i]; in.Name == picture.Input {
+			in.Picture, c.Mixed = true, true
+		} else {
+			others += in.Elements
+		}
+	}
+	c.Mixed = c.Mixed && others <= maxPrinted
+}
+
+// findSaved notes whether the outputs have to be binary, since an element of BYTES may be no text, and which output is saved.
+// document is that of the routes of a program; nil = the model is none.
+func (c *exampleCall) findSaved(outputs []client.Tensor, document map[string]any) {
+	if c.Decoupled || len(c.Routes) > 0 {
+		return
+	}
+	reply := at(document, "paths", "/infer", "post", "responses", "200", "content")
+	if schema := at(reply, "application/json", "schema"); len(schema) > 0 {
+		return // the program says that it answers JSON
+	}
+	element := func(t client.Tensor) bool {
+		return t.Datatype == "BYTES" && len(t.Shape) > 0 && t.Shape[len(t.Shape)-1] == 1
+	}
+	switch {
+	case len(outputs) == 0 && document != nil:
+		c.Binary = true
+	case slices.ContainsFunc(outputs, element):
+		c.Binary = true
+		if last := outputs[len(outputs)-1]; element(last) {
+			c.Save = last.Name
 		}
 	}
 }
+
+// SaveFile returns the name of the file to which an output is saved.
+func (c *exampleCall) SaveFile() string {
+	if plainName.MatchString(c.Save) {
+		return c.Save + ".bin"
+	}
+	return "output.bin"
+}
+
+// plainName matches names that are names of files in every language and shell.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // BeforePicture returns the request with a picture in JSON up to the base64 of the picture.
 func (c *exampleCall) BeforePicture() string {

@@ -15,6 +15,7 @@ import (
 type exampleRoute struct {
 	URL  string
 	JSON string // a body that the schema of the route allows
+	Raw  bool   // it answers bytes
 }
 
 // programRoutes returns the routes with JSON of the program that a model is, and the schemas of the inputs of the route infer.
@@ -38,6 +39,7 @@ func programRoutes(ctx context.Context, cl *client.Client, model string) (routes
 			continue
 		}
 		route := exampleRoute{URL: cl.Addr() + "/apps/" + model + path, JSON: string(body)}
+		route.Raw = at(paths, path, "post", "responses", "200", "content", "application/octet-stream") != nil
 		if path == "/infer" {
 			routes = slices.Insert(routes, 0, route)
 			continue
@@ -85,7 +87,7 @@ func elementOf(document, schema map[string]any, datatype string) string {
 
 const routeCalls = `
 {{define "routes curl"}}{{range .Routes}}# The route of the program, in JSON.
-curl -sS{{if $.Decoupled}}N{{end}} --fail-with-body{{if $.Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{$.Shell .URL}} -H 'Content-Type: application/json' -d {{$.Shell .JSON}}
+curl -sS{{if $.Decoupled}}N{{end}} --fail-with-body{{if $.Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{$.Shell .URL}} -H 'Content-Type: application/json' -d {{$.Shell .JSON}}{{if .Raw}} -o output.bin || { cat output.bin; exit 1; }{{end}}
 echo
 
 {{end}}{{end -}}
@@ -93,6 +95,7 @@ echo
 {{- if .Key}}
 import os
 {{- end}}
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 headers = {"Content-Type": "application/json"}
@@ -102,8 +105,16 @@ headers["Authorization"] = "Bearer " + os.environ["MILLRACE_TOKEN"]
 {{range .Routes}}
 # The route of the program, in JSON.
 body = json.loads({{$.PythonText .JSON}})
-with urlopen(Request("{{.URL}}", json.dumps(body).encode(), headers)) as reply:
-    print(reply.read().decode())
+try:
+    with urlopen(Request("{{.URL}}", json.dumps(body).encode(), headers)) as reply:
+{{- if .Raw}}
+        with open("output.bin", "wb") as file:
+            file.write(reply.read())
+{{- else}}
+        print(reply.read().decode())
+{{- end}}
+except HTTPError as error:
+    raise SystemExit(f"{error}: {error.read().decode()}")
 {{end}}{{end -}}
 {{- define "routes go"}}package main
 

@@ -30,10 +30,12 @@ func examplesCommand() *cobra.Command {
 		Use:   "examples MODEL",
 		Short: "Print calls of a loaded model, in several languages",
 		Long: `Print calls of a loaded model that can be run as they are printed. The calls send tensors of zeros, in JSON and as
-bytes, and picture.jpg of the current folder when the model takes pictures. A class in Python with a picture and
-further inputs gets the picture and the other inputs in one request. For a program with JSON, such as a
-class in Python, the calls go to its routes at /apps/MODEL/, with bodies made from its type hints. The calls of a
-model that may answer more than once read its events. Where the server wants a key, the calls read the key from
+bytes, and picture.jpg of the current folder when the model takes pictures. Inputs that have a default are left
+out. A class in Python with a picture and further inputs without a default gets the picture and the other inputs in
+one request. Outputs that JSON cannot carry, such as a picture in BYTES, are asked for as binary data, and the calls
+of curl, Python and Go save such an output to OUTPUT.bin. For a program with JSON, such as a class in Python, the
+calls go to its routes at /apps/MODEL/, with bodies made from its type hints. A model that declares no inputs gets
+a tensor x as an example. The calls of a model that may answer more than once read its events. Where the server wants a key, the calls read the key from
 the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
 this module or net/http, calls in JavaScript Node or a browser.`,
 		Example:           callExamples,
@@ -61,7 +63,11 @@ this module or net/http, calls in JavaScript Node or a browser.`,
 			return err
 		}
 		routes, document, inputs := programRoutes(c.Context(), cl, args[0])
-		call, err := newExampleCall(cl.Addr(), meta, *version, text)
+		takes, err := takesOf(c.Context(), cl, meta, *version)
+		if err != nil {
+			return err
+		}
+		call, err := newExampleCall(cl.Addr(), meta, takes, *version, text)
 		if err != nil {
 			return err
 		}
@@ -70,7 +76,8 @@ this module or net/http, calls in JavaScript Node or a browser.`,
 			return err
 		}
 		call.Key, call.Routes = key != "", routes
-		call.findPicture(meta.Inputs, inputs)
+		call.findPicture(takes.Picture, inputs)
+		call.findSaved(meta.Outputs, document)
 		kind := *format
 		if len(routes) > 0 {
 			kind += " program"
@@ -95,7 +102,10 @@ type exampleCall struct {
 	Header               string // the JSON in front of binary tensors
 	Bytes                int    // of all tensors
 	Decoupled            bool   // the model may answer more than once
-	Binary               bool   // an output has no notation in JSON
+	Binary               bool   // an output has no notation in JSON, or may have none
+	Save                 string // the output of one element of BYTES, which is the last one and saved to a file; "" = none
+	Left                 string // the inputs that the calls leave out
+	Unknown              bool   // the model declares no inputs
 	Key                  bool   // the calls send a key
 	Routes               []exampleRoute
 }
@@ -110,7 +120,7 @@ type exampleInput struct {
 }
 
 // newExampleCall describes the calls of a model; text is the server's OpenAPI document.
-func newExampleCall(addr string, m client.Metadata, version string, text []byte) (*exampleCall, error) {
+func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version string, text []byte) (*exampleCall, error) {
 	c := &exampleCall{Addr: addr, Model: m.Name, Version: version, URL: addr + "/v2/models/" + m.Name}
 	if version != "" {
 		c.URL += "/versions/" + version
@@ -135,17 +145,20 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 		return nil, fmt.Errorf("model %s may answer more than once, with half floats, for which REST has no call: use ModelStreamInfer of gRPC (docs/grpc.md)", m.Name)
 	case c.Decoupled:
 		c.URL += "/infer_stream"
-	case c.Binary:
-		c.URL += "/infer?outputs=binary"
 	default:
 		c.URL += "/infer"
 	}
-	inputs := m.Inputs
-	if len(inputs) != 1 { // without inputs it takes any, and answers a picture with its bytes
+	if takes.Picture == nil || !takes.Picture.Alone { // without inputs it takes any, and answers a picture with its bytes
 		c.Pictures = false
 	}
+	inputs := openapi.Sent(m.Inputs, takes.Optional, func(t client.Tensor) string { return t.Name })
+	for _, t := range m.Inputs {
+		if !slices.ContainsFunc(inputs, func(sent client.Tensor) bool { return sent.Name == t.Name }) {
+			c.Left = strings.TrimPrefix(c.Left+", "+t.Name, ", ")
+		}
+	}
 	if len(inputs) == 0 {
-		inputs = []client.Tensor{{Name: "x", Datatype: "FP32", Shape: []int{2}}}
+		c.Unknown, inputs = true, []client.Tensor{{Name: "x", Datatype: "FP32", Shape: []int{2}}}
 	}
 	total := 0
 	c.InJSON = true
@@ -176,6 +189,14 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 	}
 	c.Header = `{"inputs":[` + strings.Join(inHeader, ",") + `]}`
 	return c, nil
+}
+
+// InferURL returns the address of the call, which asks for binary outputs where JSON cannot carry one.
+func (c *exampleCall) InferURL() string {
+	if c.Binary {
+		return c.URL + "?outputs=binary"
+	}
+	return c.URL
 }
 
 // requestJSON returns the request with tensors in JSON.
@@ -230,7 +251,7 @@ var exampleTemplates = map[string]*template.Template{}
 
 func init() {
 	for name, text := range map[string]string{
-		"curl": curlCalls, "python": pythonCalls, "go": goCalls, "js": jsCalls,
+		"curl": curlCalls, "python": notes + pythonCalls, "go": notes + goCalls, "js": notes + jsCalls,
 		"curl program": routeCalls + curlProgram, "python program": routeCalls + `{{template "routes python" .}}`,
 		"go program": routeCalls + `{{template "routes go" .}}`, "js program": routeCalls + `{{template "routes js" .}}`,
 		"curl events": curlEvents, "python events": pythonEvents, "go events": goEvents, "js events": jsEvents,
@@ -239,28 +260,47 @@ func init() {
 	}
 }
 
-// end is what follows a call of curl: a reply with binary outputs is not for a terminal.
-const curlEnd = `{{define "end"}}{{if .Binary}} -o reply.bin
-LC_ALL=C tr -cd '[:print:]' < reply.bin # JSON, and then the bytes of the outputs{{end}}
+// notes say what the calls leave out.
+const notes = `{{define "notes"}}{{with .Left}}# Inputs that have a default are left out: {{.}}.
+
+{{end}}{{if .Unknown}}# The model declares no inputs: the tensor x is an example.
+
+{{end}}{{end}}{{define "js notes"}}{{with .Left}}// Inputs that have a default are left out: {{.}}.
+
+{{end}}{{if .Unknown}}// The model declares no inputs: the tensor x is an example.
+
+{{end}}{{end}}`
+
+// begin and end stand around a call of curl: a reply with binary outputs is not for a terminal. It is a JSON header, whose
+// length is a header of HTTP, and the bytes of the outputs.
+const curlEnd = notes + `{{define "begin"}}{{if .Binary}}length=$({{end}}{{end}}{{define "end"}}{{if .Binary}} -o reply.bin -w '%header{inference-header-content-length}') || { cat reply.bin; exit 1; }
+head -c "$length" reply.bin # JSON, in front of the bytes of the outputs
+{{- if .Save}}
+size=$(head -c "$length" reply.bin | sed 's/.*"binary_data_size":\([0-9]*\).*/\1/')
+tail -c "$((size - 4))" reply.bin > {{.SaveFile}} # the last output, without the 4 bytes of its length
+{{- end}}{{end}}
 echo
 {{end}}`
 
-const curlCalls = curlEnd + `{{if .JSON}}# Tensors in JSON.
-curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}{{template "end" .}}
+const curlCalls = curlEnd + `{{template "notes" .}}{{if .JSON}}# Tensors in JSON.
+{{template "begin" .}}curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .InferURL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}{{template "end" .}}
 {{end}}# Tensors as bytes behind the JSON, little-endian. The reply has binary tensors with ?outputs=binary.
-{ printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
-  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-{{template "end" .}}
+{{template "begin" .}}{ printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
+  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .InferURL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-{{template "end" .}}
 {{- if .Pictures}}
 # A picture, of any size: JPEG, PNG or WebP.
-curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
+{{template "begin" .}}curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .InferURL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
 {{- end}}
 {{- if .Mixed}}
 # A picture, of any size, in base64, and the other inputs as tensors: JPEG, PNG or WebP.
-{ printf %s {{.Shell .BeforePicture}}; base64 < picture.jpg | tr -d '\n'; printf %s {{.Shell .AfterPicture}}; } |
-  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' --data-binary @-{{template "end" .}}
+{{template "begin" .}}{ printf %s {{.Shell .BeforePicture}}; base64 < picture.jpg | tr -d '\n'; printf %s {{.Shell .AfterPicture}}; } |
+  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .InferURL}} -H 'Content-Type: application/json' --data-binary @-{{template "end" .}}
 {{- end}}`
 
-const curlProgram = `{{template "routes curl" .}}{{if and .JSON (not .Decoupled)}}# Tensors in JSON: an input that is not text has its value in JSON.
+// Raw reports whether the route infer answers bytes.
+func (c *exampleCall) Raw() bool { return len(c.Routes) > 0 && c.Routes[0].Raw }
+
+const curlProgram = `{{template "routes curl" .}}{{if and .JSON (not .Decoupled) (not .Unknown) (not .Raw)}}# Tensors in JSON: an input that is not text has its value in JSON.
 curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
 echo
 {{end}}`
@@ -274,27 +314,32 @@ const curlEvents = `
 curl -sSN --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
 {{end}}`
 
-const pythonCalls = `
-{{if .Mixed}}import base64
+const pythonCalls = `{{template "notes" .}}{{if .Mixed}}import base64
 {{end}}import json
 {{- if .Key}}
 import os
 {{- end}}
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-URL = "{{.URL}}"
+URL = "{{.InferURL}}"
 
 
 def infer(body, headers):
 {{- if .Key}}
     headers = {**headers, "Authorization": "Bearer " + os.environ["MILLRACE_TOKEN"]}
 {{- end}}
-    with urlopen(Request(URL, body, headers)) as reply:
+    try:
+        with urlopen(Request(URL, body, headers)) as reply:
 {{- if .Binary}}
-        data, size = reply.read(), int(reply.headers["Inference-Header-Content-Length"])
+            data, size = reply.read(), int(reply.headers["Inference-Header-Content-Length"])
+    except HTTPError as error:
+        raise SystemExit(f"{error}: {error.read().decode()}")
     return json.loads(data[:size]), data[size:]
 {{- else}}
-        return json.load(reply)
+            return json.load(reply)
+    except HTTPError as error:
+        raise SystemExit(f"{error}: {error.read().decode()}")
 {{- end}}
 
 
@@ -303,6 +348,11 @@ def infer(body, headers):
     for output in reply["outputs"]:
         size = output["parameters"]["binary_data_size"]
         print(output["name"], output["datatype"], output["shape"], data[:size][:8])
+{{- if .Save}}
+        if output["name"] == {{printf "%q" .Save}}:  # an element of BYTES has its length in front, in 4 bytes
+            with open("{{.SaveFile}}", "wb") as file:
+                file.write(data[4:size])
+{{- end}}
         data = data[size:]
 {{else}}def show(reply):
     for output in reply["outputs"]:
@@ -346,8 +396,7 @@ inputs = [
 show(infer(json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}))
 {{end}}`
 
-const goCalls = `
-package main
+const goCalls = `{{template "js notes" .}}package main
 
 import (
 	"context"
@@ -356,7 +405,7 @@ import (
 {{- end}}
 	"fmt"
 	"log"
-{{- if or .Pictures .Mixed .Key}}
+{{- if or .Pictures .Mixed .Key .Save}}
 	"os"
 {{- end}}
 
@@ -413,13 +462,19 @@ func infer(c *client.Client, request client.Request) {
 	}
 	for _, output := range answer.Outputs {
 		fmt.Println(output.Name, output.Datatype, output.Shape, len(output.Data), "bytes")
+{{- if .Save}}
+		if output.Name == {{printf "%q" .Save}} { // an element of BYTES has its length in front, in 4 bytes
+			if err := os.WriteFile("{{.SaveFile}}", output.Data[4:], 0o666); err != nil {
+				log.Fatal(err)
+			}
+		}
+{{- end}}
 	}
 }
 `
 
-const jsCalls = `
-// With fetch. The package @millrace/client (web/client/README.md) has these calls and streams of frames.
-const url = '{{.URL}}';
+const jsCalls = `{{template "js notes" .}}// With fetch. The package @millrace/client (web/client/README.md) has these calls and streams of frames.
+const url = '{{.InferURL}}';
 
 async function infer(body, headers) {
 {{- if .Key}}
@@ -483,6 +538,7 @@ import json
 {{- if .Key}}
 import os
 {{- end}}
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 # Tensors as bytes behind the JSON, little-endian; of a numpy array: array.tobytes().
@@ -498,7 +554,11 @@ headers["Authorization"] = "Bearer " + os.environ["MILLRACE_TOKEN"]
 {{- end}}
 
 # Each answer is an event with a reply in JSON; the last one is called end, or error.
-with urlopen(Request("{{.URL}}", header + b"".join(data for _, data in tensors), headers)) as events:
+try:
+    events = urlopen(Request("{{.URL}}", header + b"".join(data for _, data in tensors), headers))
+except HTTPError as error:
+    raise SystemExit(f"{error}: {error.read().decode()}")
+with events:
     kind = ""
     for line in events:
         name, _, value = line.decode().rstrip("\n").partition(": ")

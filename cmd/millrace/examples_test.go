@@ -30,7 +30,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "count=repeat", "--model", "half="+half,
-		"--config", blurConfig(t), "--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+		"--config", blurConfig(t), "--model", "sum="+sumClass(t)+",python="+testneeds.Python(t), "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"), "--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
 	dir := t.TempDir()
 	shot, err := os.ReadFile(picture(t))
 	if err != nil {
@@ -58,12 +58,17 @@ func TestExamples(t *testing.T) {
 				{"sum", map[string]int{"curl": 2, "python": 1, "go": 1, "js": 1}, "unit m"},
 				{"blur", map[string]int{"curl": 3, "python": 3, "go": 2, "js": 3}, "output"},
 				{"hidden", map[string]int{"curl": 3, "python": 3, "go": 2, "js": 3}, "picture"},
+				{"shot", map[string]int{"curl": 2, "python": 3, "go": 2, "js": 3}, "output"},
+				{"shots", map[string]int{"curl": 2, "python": 3, "go": 2, "js": 3}, "png"},
 			} {
 				text, stderr, code := millrace(t, "examples", c.model, "--format", format, "--addr", addr)
 				if code != 0 || stderr != "" {
 					t.Fatalf("exit status %d\n%s", code, stderr)
 				}
 				out := runExample(t, format, dir, root, text)
+				if strings.HasPrefix(c.model, "shot") && format != "js" {
+					checkSaved(t, filepath.Join(dir, c.want+".bin"), text)
+				}
 				want := c.want + " "
 				if c.model == "sum" {
 					want = c.want
@@ -78,6 +83,103 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestExamplesThatFail: a printed call that the server refuses shows the server's reason.
+func TestExamplesThatFail(t *testing.T) {
+	_, addr := serve(t, "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"))
+	for format, program := range map[string]string{"curl": "sh", "python": testneeds.Interpreter, "js": testneeds.Program(t, "node")} {
+		text, stderr, code := millrace(t, "examples", "shot", "--format", format, "--addr", addr)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		file := filepath.Join(t.TempDir(), "call.mjs")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/models/shot/", "/models/none/")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.CommandContext(t.Context(), program, file)
+		c.Dir = filepath.Dir(file)
+		out, err := c.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "Request for unknown model: 'none' is not found") {
+			t.Errorf("%s: %v\n%s", format, err, out)
+		}
+	}
+}
+
+// TestTakes: the commands and the OpenAPI document say which picture a class takes, which inputs may be left out, and that a
+// class without hints declares no inputs.
+func TestTakes(t *testing.T) {
+	python := ",python=" + testneeds.Python(t, "numpy", "PIL")
+	bare := filepath.Join(t.TempDir(), "bare.py")
+	if err := os.WriteFile(bare, []byte("def infer(x, y): ...\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	models := []string{"--model", "shot=" + shotClass(t) + python, "--model", "bare=" + bare + python, "--model", "same=identity", "--model", "eyes=motion"}
+	_, addr := serve(t, models...)
+	const shot, eyes = "a picture as image: JPEG, PNG or WebP of any size, which becomes RGB of 32x24\n", "a picture as image: JPEG, PNG or WebP of any size, which becomes GRAY of 320x240\n"
+	for model, want := range map[string][]string{
+		"shot": {"takes   " + shot, "least   FP64   [1]  may be left out\n"},
+		"eyes": {eyes},
+		"bare": {"takes  any tensors: the model declares no inputs\n"},
+		"same": {"takes  any tensors: the model declares no inputs\n"},
+	} {
+		out, stderr, code := millrace(t, "models", "show", model, "--addr", addr)
+		for _, w := range want {
+			if code != 0 || !strings.Contains(out, w) {
+				t.Errorf("%s\n%s, want %s", out, stderr, w)
+			}
+		}
+	}
+	wantJSON := `"picture": {
+    "input": "image",
+    "width": 32,
+    "height": 24,
+    "color": "RGB",
+    "alone": true
+  },
+  "optional": [
+    "least"
+  ]`
+	if out, _, _ := millrace(t, "models", "show", "shot", "--json", "--addr", addr); !strings.Contains(out, wantJSON) {
+		t.Errorf("%s", out)
+	}
+	out, stderr, code := millrace(t, append([]string{"check"}, models...)...)
+	if code != 0 || strings.Count(out, "takes "+shot) != 1 || strings.Count(out, "takes "+eyes) != 1 || !strings.Contains(out, "input least FP64 [1], which may be left out\n") || strings.Count(out, "declares no inputs, and takes any tensors\n") != 2 {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	text, _, _ := millrace(t, "api-schema", "--addr", addr)
+	type body struct {
+		Examples map[string]struct{ Summary string }
+	}
+	var document struct {
+		Paths map[string]struct {
+			Post struct {
+				RequestBody struct{ Content map[string]body }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &document); err != nil {
+		t.Fatal(err)
+	}
+	content := func(model string) map[string]body {
+		return document.Paths["/v2/models/"+model+"/infer"].Post.RequestBody.Content
+	}
+	if got := content("same")["application/json"].Examples["tensors"]; !strings.Contains(got.Summary, "the model declares no inputs") {
+		t.Errorf("%+v", got)
+	}
+	if got := content("bare")["application/json"].Examples; len(got) != 0 {
+		t.Errorf("a class without hints has the example %+v", got)
+	}
+	_, picture := content("shot")["image/jpeg"]
+	if _, bare := content("bare")["image/jpeg"]; !picture || bare {
+		t.Errorf("pictures: %v of a class that takes one, %v of one that does not", picture, bare)
+	}
+	if out, _, _ := millrace(t, "examples", "bare", "--addr", addr); strings.Contains(out, "/v2/models/") || !strings.Contains(out, "/apps/bare/infer") {
+		t.Errorf("%s", out)
+	}
+	if out, _, _ := millrace(t, "examples", "same", "--addr", addr); !strings.HasPrefix(out, "# The model declares no inputs: the tensor x is an example.\n") {
+		t.Errorf("%s", out)
+	}
+}
+
 // blurConfig returns the configuration of examples/blur with the interpreter of the tests.
 func blurConfig(t *testing.T) string {
 	t.Helper()
@@ -89,6 +191,7 @@ func blurConfig(t *testing.T) string {
 	for _, name := range []string{"bright", "blur"} {
 		text = bytes.Replace(text, []byte("source: "+name+".py"), []byte("source: "+folder+"/"+name+".py\n    python: "+python), 1)
 	}
+	text = append(text, "  - name: shots\n    source: graph\n    steps:\n      - model: shot\n        input: {image: frame}\n        output: {output: png}\n"...)
 	file := filepath.Join(t.TempDir(), "blur.yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
@@ -120,6 +223,34 @@ class Sum:
 		t.Fatal(err)
 	}
 	return file
+}
+
+// shotClass returns a class in Python whose output has no notation in JSON.
+func shotClass(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "shot.py")
+	text := `
+import millrace
+
+class Shot:
+    def infer(self, image: millrace.Image[32, 24], least: float = 0.5) -> bytes:
+        assert least == 0.5
+        return b"\xff%d" % image.shape[1]
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// checkSaved checks and removes the output that a call has saved.
+func checkSaved(t *testing.T, file, text string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != "\xff32" {
+		t.Errorf("the saved output is %q, %v\n%s", got, err, text)
+	}
+	_ = os.Remove(file)
 }
 
 // runExample runs a printed program and returns its output.

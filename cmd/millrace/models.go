@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 
 	"millrace/client"
 	"millrace/config"
+	"millrace/internal/openapi"
 	"millrace/internal/yamltext"
 	"millrace/stream"
 	"millrace/workers"
@@ -99,16 +101,33 @@ func showCommand() *cobra.Command {
 		if err != nil {
 			return withVersionFlag(withReason(c.Context(), cl, args[0], *version, suggestModel(c.Context(), cl, args[0], err)))
 		}
+		takes, err := takesOf(c.Context(), cl, m, *version)
+		if err != nil {
+			return err
+		}
 		if *asJSON {
-			return writeJSON(c.OutOrStdout(), m)
+			return writeJSON(c.OutOrStdout(), struct {
+				client.Metadata
+				openapi.Takes
+			}{m, takes})
 		}
 		rows := [][]string{{"model", m.Name, "version " + strings.Join(m.Versions, ", "), m.Platform}}
+		switch {
+		case takes.Picture != nil:
+			rows = append(rows, []string{"takes", takes.Picture.String()})
+		case len(m.Inputs) == 0:
+			rows = append(rows, []string{"takes", "any tensors: the model declares no inputs"})
+		}
 		for _, side := range []struct {
 			name string
 			of   []client.Tensor
 		}{{"input", m.Inputs}, {"output", m.Outputs}} {
 			for _, t := range side.of {
-				rows = append(rows, []string{side.name, t.Name, t.Datatype, fmt.Sprint(t.Shape)})
+				row := []string{side.name, t.Name, t.Datatype, fmt.Sprint(t.Shape)}
+				if side.name == "input" && slices.Contains(takes.Optional, t.Name) {
+					row = append(row, "may be left out")
+				}
+				rows = append(rows, row)
 			}
 		}
 		return table(c.OutOrStdout(), rows...)
@@ -131,6 +150,20 @@ func withReason(ctx context.Context, cl *client.Client, model, version string, e
 		}
 	}
 	return err
+}
+
+// takesOf returns what a version of a model takes besides its metadata; "" = the one that answers requests without a
+// version. Nothing is known of a version that the server's document does not describe.
+func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version string) (openapi.Takes, error) {
+	document, err := cl.OpenAPI(ctx)
+	if err != nil {
+		return openapi.Takes{}, err
+	}
+	takes, of, err := openapi.TakesOf(document, m.Name)
+	if version != "" && version != of {
+		return openapi.Takes{}, err
+	}
+	return takes, err
 }
 
 func listKinds(c *cobra.Command, asJSON bool) error {

@@ -276,7 +276,7 @@ func TestCheckModels(t *testing.T) {
 	}
 
 	out, stderr, code = finish(t, onnxRun(t, "check", filepath.Join(dir, "good.onnx"), "--http", "127.0.0.1:0", "--grpc", "off"))
-	if code != 0 || !strings.Contains(out, "input image FP32 [-1 3 240 320]") || !strings.Contains(out, "output scores FP32 [-1 32 10]") {
+	if code != 0 || !strings.Contains(out, "input image FP32 [-1,3,240,320]") || !strings.Contains(out, "output scores FP32 [-1,32,10]") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // Example returns a request with zeros for the model; ok = it is short enough to be
-// shown.
+// shown, and the model's inputs are known.
 func (m *Model) Example() (request map[string]any, ok bool) {
 	inputs := []any{}
 	left := maxExample
-	tensors := m.Inputs
-	if m.Any {
+	tensors := Sent(m.Inputs, m.Optional, func(t oip.TensorMetadata) string { return t.Name })
+	if m.takesAll() {
 		tensors = []oip.TensorMetadata{{Name: "x", Datatype: "FP32", Shape: []int{2}}}
 	}
 	for i := range tensors {
@@ -40,6 +40,19 @@ func (m *Model) Example() (request map[string]any, ok bool) {
 		inputs = append(inputs, object{"name": t.Name, "datatype": t.Datatype, "shape": shape, "data": data})
 	}
 	return object{"inputs": inputs}, len(inputs) > 0
+}
+
+// Sent returns the inputs that a request needs: without those that it may leave out, and the first one when that would be
+// none.
+func Sent[T any](inputs []T, optional []string, name func(T) string) []T {
+	if len(inputs) == 0 {
+		return nil
+	}
+	needed := slices.DeleteFunc(slices.Clone(inputs), func(t T) bool { return slices.Contains(optional, name(t)) })
+	if len(needed) == 0 {
+		return inputs[:1]
+	}
+	return needed
 }
 
 // ExampleShape returns a shape with 1 in place of the dimensions of any size.

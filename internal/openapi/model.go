@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,8 +12,9 @@ import (
 // Model is a loaded model.
 type Model struct {
 	oip.ModelMetadata
-	Any       bool // it takes any tensors, and answers with them
-	Pictures  bool // it takes pictures
+	Takes
+	Any       bool // tensors are taken as they come: its inputs are those that it declares, or, when it declares none, any
+	Program   bool // it is a program with routes of its own
 	Element   bool // it takes the bytes of its one element
 	Decoupled bool // it may answer a request more than once
 }
@@ -22,20 +24,29 @@ const maxExample = 64
 
 func (m *Model) tag() string { return "model " + m.Name }
 
-// text describes the inputs and outputs.
-func (m *Model) text() string {
-	if m.Any {
-		return "takes any tensors"
-	}
+// Lines describes what the model takes and answers.
+func (m *Model) Lines() []string {
 	var parts []string
+	switch {
+	case m.Picture != nil:
+		parts = append(parts, "takes "+m.Picture.String())
+	case m.Any && len(m.Inputs) == 0:
+		parts = append(parts, "declares no inputs, and takes any tensors")
+	}
 	for _, t := range m.Inputs {
-		parts = append(parts, "input "+tensorText(&t))
+		text := "input " + tensorText(&t)
+		if slices.Contains(m.Optional, t.Name) {
+			text += ", which may be left out"
+		}
+		parts = append(parts, text)
 	}
 	for _, t := range m.Outputs {
 		parts = append(parts, "output "+tensorText(&t))
 	}
-	return strings.Join(parts, "; ")
+	return parts
 }
+
+func (m *Model) text() string { return strings.Join(m.Lines(), "; ") }
 
 func tensorText(t *oip.TensorMetadata) string {
 	dims := make([]string, len(t.Shape))
@@ -51,12 +62,16 @@ func (d *document) model(m *Model) {
 	d.schemas[request], d.schemas[response] = d.message(m, "inputs", m.Inputs), d.message(m, "outputs", m.Outputs)
 	message := object{"schema": ref(request)}
 	if example, ok := m.Example(); ok {
-		message["examples"] = object{"tensors": object{"value": example}}
+		summary := "tensors of zeros"
+		if len(m.Inputs) == 0 {
+			summary = "the model declares no inputs: the name, datatype and shape are an example"
+		}
+		message["examples"] = object{"tensors": object{"summary": summary, "value": example}}
 	}
 	content := object{"application/json": message, "application/octet-stream": object{"schema": object{
 		"description": "binary tensors behind the JSON, whose length is in the header Inference-Header-Content-Length; or the bytes of one tensor",
 	}}}
-	if m.Pictures || m.Any {
+	if m.Picture != nil && m.Picture.Alone || m.takesAll() {
 		for _, kind := range []string{"image/jpeg", "image/png", "image/webp"} {
 			content[kind] = object{"schema": object{"description": "a picture, of any size"}}
 		}
@@ -77,9 +92,12 @@ func (d *document) model(m *Model) {
 			"200":     object{"description": "the outputs", "content": answer},
 			"default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}},
 		},
-		modelKey: m.Name,
+		modelKey: m.Name, versionKey: strings.Join(m.Versions, ","), takesKey: m.Takes,
 	})
 }
+
+// takesAll reports whether the model takes all that clients send.
+func (m *Model) takesAll() bool { return m.Any && !m.Program && len(m.Inputs) == 0 }
 
 // escaped returns a name in letters, digits and _, which stands in front of the hexadecimal
 // code of each other byte, so that no two names are one.
@@ -118,7 +136,7 @@ func (d *document) message(m *Model, side string, tensors []oip.TensorMetadata) 
 			}
 		}
 	}
-	if side == "inputs" && m.Pictures {
+	if side == "inputs" && m.Picture != nil {
 		forms = append(forms, pictureSchema(&tensors[0]))
 	}
 	list := object{"type": "array", "items": object{"oneOf": forms}, "maxItems": len(tensors)}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -232,6 +233,7 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 	if in := m.Inputs[0]; in.Datatype != stream.Uint8 || len(in.Shape) != 3 {
 		return false, fmt.Errorf("image has no size, or any is true, and input %q is %s of shape %v: such pictures are UINT8 with 3 dimensions", in.Name, in.Datatype, in.Shape)
 	}
+	m.Inputs[0].Color = cmp.Or(m.Inputs[0].Color, i.Color, "RGB")
 	// Each picture has its own shape, or comes without other inputs: the batch is ragged, and the worker decodes.
 	m.Any, m.Ragged, m.Axis, m.MaxBatch = true, true, stream.FreeAxis, max(d.MaxBatch, 1)
 	return true, nil

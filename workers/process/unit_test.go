@@ -209,6 +209,23 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
+// TestColorOfPicture: a picture that keeps its size has the color of the message, or RGB, so that graphs and metadata know it.
+func TestColorOfPicture(t *testing.T) {
+	for text, want := range map[string]string{
+		`"image":{}`:               "RGB",
+		`"image":{"color":"BGR"}`:  "BGR",
+		`"image":{"color":"GRAY"}`: "GRAY",
+	} {
+		d, err := describe([]byte(`{"type":"model",` + text + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, whole, err := d.model(); err != nil || !whole || m.Inputs[0].Color != want {
+			t.Errorf("%s: %+v, %v, want %s", text, m, err, want)
+		}
+	}
+}
+
 // FuzzMessage gives texts of a child to the parser: it refuses them or returns what they say.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,"offset":0,"size":32}],"spans":[{"name":"a","start_us":1,"end_us":2}],"memory":5}`))

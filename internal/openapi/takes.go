@@ -1,0 +1,61 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Takes says what requests to a model may have or leave out, besides what its metadata say.
+type Takes struct {
+	Picture  *Picture `json:"picture,omitempty"`
+	Optional []string `json:"optional,omitempty"` // inputs that requests may leave out
+}
+
+// Picture is the picture that a request may have in place of the tensor of an input.
+type Picture struct {
+	Input  string `json:"input"`
+	Width  int    `json:"width,omitempty"` // to which the server scales it; 0 = the picture keeps its size
+	Height int    `json:"height,omitempty"`
+	Color  string `json:"color"`
+	Alone  bool   `json:"alone"` // a request may have the picture and nothing else
+}
+
+// String describes the picture.
+func (p *Picture) String() string {
+	text := fmt.Sprintf("a picture as %s: JPEG, PNG or WebP of any size, which becomes %s", p.Input, p.Color)
+	if p.Width > 0 {
+		text += fmt.Sprintf(" of %dx%d", p.Width, p.Height)
+	} else {
+		text += " in its own size"
+	}
+	if !p.Alone {
+		text += "; with the other inputs"
+	}
+	return text
+}
+
+// The members of a model's operation with its version and what it takes.
+const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
+
+// TakesOf returns what a document says that a model takes, besides its metadata, and the version of the model that it
+// describes.
+func TakesOf(document []byte, model string) (takes Takes, version string, err error) {
+	var of struct {
+		Paths map[string]map[string]struct {
+			Model   string `json:"x-millrace-model"`
+			Version string `json:"x-millrace-version"`
+			Takes   Takes  `json:"x-millrace-takes"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(document, &of); err != nil {
+		return takes, "", fmt.Errorf("the server's OpenAPI document cannot be read: %w", err)
+	}
+	for _, operations := range of.Paths {
+		for _, o := range operations {
+			if o.Model == model {
+				return o.Takes, o.Version, nil
+			}
+		}
+	}
+	return takes, "", nil
+}
