@@ -251,6 +251,7 @@ var (
 
 const (
 	indexMissing = "the file's index is missing: it is cut short or still being written"
+	noParts      = "its playlist has byte ranges (EXT-X-BYTERANGE), and the server does not send parts of files: use a server that does, or a file for each part"
 	indexLast    = "the file's index is at its end, and the server does not send parts of files: convert it with ffmpeg -i IN -c copy -movflags +faststart OUT"
 )
 

@@ -2,6 +2,7 @@ package video
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -28,7 +29,8 @@ const (
 )
 
 // proxy is the HTTP proxy of one source. It gives ffmpeg the source's address in a redirect, and connects it to
-// that address, further redirects and entries of playlists, where they are allowed. Responses are not changed. It
+// that address, further redirects and entries of playlists, where they are allowed. Responses are not changed, but
+// the source fails when a server answers a request for a part within a file with the whole file, which ffmpeg would read. It
 // serves the processes of ffmpeg. Where the kernel does not say whose a connection is, and from others, it requires a
 // password of its own, which is in ffmpeg's environment. ffmpeg sends it only when asked, and gives up when it is asked at a
 // request for a part of a file, which may be its first one.
@@ -104,6 +106,10 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 		return
 	}
 	defer closeWith(ctx, up)()
+	begin, part := partOf(r)
+	if r.Close = part && begin == 0; r.Close { // so that the next part is the first request of its connection
+		r.Header.Del("Connection")
+	}
 	if r.Method == http.MethodConnect && parent == nil {
 		_, err = io.WriteString(conn, "HTTP/1.1 200 Connected\r\n\r\n")
 	} else {
@@ -119,7 +125,17 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 	}()
 	go func() {
 		defer close(replied)
-		if _, err := io.Copy(conn, up); err != nil {
+		from := io.Reader(up)
+		if begin > 0 {
+			head := bufio.NewReader(up)
+			if line, _ := head.Peek(len("HTTP/1.1 200")); bytes.HasSuffix(line, []byte(" 200")) {
+				p.fail(p.src.fail(Unsupported, noParts, nil))
+				_ = conn.Close()
+				return
+			}
+			from = head
+		}
+		if _, err := io.Copy(conn, from); err != nil {
 			_ = conn.SetLinger(0) // resets ffmpeg's connection as the other one was
 			_ = conn.Close()
 			return
@@ -137,6 +153,17 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 			return
 		}
 	}
+}
+
+// partOf returns where the part of a file begins that an entry of a playlist asks for, which has an end. ffmpeg seeks in a
+// file by parts without an end.
+func partOf(r *http.Request) (begin int64, part bool) {
+	var end int64
+	n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &begin, &end)
+	if n != 2 {
+		return 0, false
+	}
+	return begin, true
 }
 
 // tooMany counts a request. It ends the source when there were more than maxRequests before its first frame.
