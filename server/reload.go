@@ -84,7 +84,7 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 }
 
 // logReload logs what a configuration that was read again has changed. changed are the settings that differ from the configuration
-// before, started those that differ from the one that the server was started with.
+// before, started the settings that differ from the configuration with which the server was started.
 func (s *Server) logReload(changed []string, models, streams ingest.Changes, started []string, failed bool) {
 	restart := slices.DeleteFunc(started, func(path string) bool { return isReloaded(path) || path == "streams" && s.streams != nil })
 	if len(restart) > 0 {

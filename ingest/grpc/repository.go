@@ -25,13 +25,18 @@ func checkRepository(name string) error {
 	return nil
 }
 
+// models are the models as the client of a call may use them.
+func (s *service) models(ctx context.Context) ingest.Repository {
+	return ingest.As(s.backend, principal(ctx), s.account(ctx)).Models()
+}
+
 // RepositoryIndex implements the service.
 func (s *service) RepositoryIndex(ctx context.Context, in *inferencepb.RepositoryIndexRequest) (*inferencepb.RepositoryIndexResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
 	out := &inferencepb.RepositoryIndexResponse{}
-	for _, row := range inference.Index(ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.Ready) {
+	for _, row := range inference.Index(s.models(ctx), in.Ready) {
 		out.Models = append(out.Models, &inferencepb.RepositoryIndexResponse_ModelIndex{Name: row.Name, Version: row.Version, State: row.State, Reason: row.Reason})
 	}
 	return out, nil
@@ -48,7 +53,7 @@ func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.Repos
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	endpoint, err := inference.Load(ctx, ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.ModelName, "", params)
+	endpoint, err := inference.Load(ctx, s.models(ctx), in.ModelName, "", params)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
@@ -86,7 +91,7 @@ func (s *service) RepositoryModelUnload(ctx context.Context, in *inferencepb.Rep
 	}
 	params, err := paramsOf(in.Parameters)
 	if err == nil {
-		err = inference.Unload(ctx, ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.ModelName, "", params)
+		err = inference.Unload(ctx, s.models(ctx), in.ModelName, "", params)
 	}
 	if err != nil {
 		return nil, s.statusError(err)

@@ -123,7 +123,7 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 
 // ModelStatistics implements the service.
 func (s *service) ModelStatistics(ctx context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
-	out, err := inference.Statistics(ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.Name, in.Version)
+	out, err := inference.Statistics(s.models(ctx), in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}

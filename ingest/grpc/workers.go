@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
@@ -25,11 +24,6 @@ func (s *service) ModelList(ctx context.Context, _ *inferencepb.ModelListRequest
 		}
 	}
 	return out, nil
-}
-
-// models are the models as the client of a call may use them.
-func (s *service) models(ctx context.Context) ingest.Repository {
-	return ingest.As(s.backend, principal(ctx), s.account(ctx)).Models()
 }
 
 // ModelLoad implements the service.
