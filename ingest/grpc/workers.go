@@ -3,7 +3,6 @@ package grpc
 import (
 	"context"
 	"math"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -17,13 +16,7 @@ import (
 
 // ModelList implements the service.
 func (s *service) ModelList(ctx context.Context, _ *inferencepb.ModelListRequest) (*inferencepb.ModelListResponse, error) {
-	out := &inferencepb.ModelListResponse{}
-	for _, row := range inference.Index(s.models(ctx), true) {
-		if !slices.Contains(out.Models, row.Name) { // a model has a row for each version
-			out.Models = append(out.Models, row.Name)
-		}
-	}
-	return out, nil
+	return &inferencepb.ModelListResponse{Models: inference.ReadyNames(s.models(ctx))}, nil
 }
 
 // ModelLoad implements the service.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"millrace/ingest"
@@ -12,6 +13,17 @@ import (
 )
 
 // This file has what the calls of AMD Inference Server's clients have in common over REST and gRPC: see docs/migrating.md.
+
+// ReadyNames returns the name of each model that is ready; none is an empty list.
+func ReadyNames(models ingest.Repository) []string {
+	names := []string{}
+	for _, row := range Index(models, true) {
+		if !slices.Contains(names, row.Name) { // a model has a row for each version
+			names = append(names, row.Name)
+		}
+	}
+	return names
+}
 
 // LoadWorker is Load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
 // Inference Server are. p is the client; nil = clients need no credentials.

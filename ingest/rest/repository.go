@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/json"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -39,23 +38,17 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 			return request.NotJSON(err)
 		}
 	}
-	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(ingest.As(s.backend, principal(c), account(c)).Models(), ask.Ready)))
+	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(s.models(c), ask.Ready)))
 }
 
-// models lists the names of the models that are ready, of those that the client may use.
+// models lists the names of the ready models that the client may use.
 func (a *Adapter) models(c *fiber.Ctx) error {
 	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
 	defer a.requests.End()
-	list := names{Models: []string{}}
-	for _, row := range inference.Index(ingest.As(s.backend, principal(c), account(c)).Models(), true) {
-		if !slices.Contains(list.Models, row.Name) { // a model has a row for each version
-			list.Models = append(list.Models, row.Name)
-		}
-	}
-	return c.JSON(list)
+	return c.JSON(names{Models: inference.ReadyNames(s.models(c))})
 }
 
 // principal returns who sent a request; nil where clients need no credentials.
@@ -70,6 +63,11 @@ func account(c *fiber.Ctx) *ingest.Account {
 	return a
 }
 
+// models are the models as the client of a request may use them.
+func (s *service) models(c *fiber.Ctx) ingest.Repository {
+	return ingest.As(s.backend, principal(c), account(c)).Models()
+}
+
 // otherRepository refuses a route with the name of a repository.
 func otherRepository(c *fiber.Ctx) error {
 	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
@@ -79,14 +77,14 @@ func otherRepository(c *fiber.Ctx) error {
 // endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
-		return inference.Load(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), name, version, params)
+		return inference.Load(s.ctx, s.models(c), name, version, params)
 	})
 }
 
 // unload undoes one load of an endpoint.
 func (a *Adapter) unload(c *fiber.Ctx) error {
 	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		return name, inference.Unload(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), name, version, params)
+		return name, inference.Unload(s.ctx, s.models(c), name, version, params)
 	})
 }
 
@@ -100,7 +98,7 @@ func (a *Adapter) scale(c *fiber.Ctx) error {
 		case n < 1 || n > math.MaxInt32:
 			return "", stream.Errorf(stream.InvalidArgument, "instances", "%d is not a number of workers: want 1 or more", n)
 		}
-		return name, ingest.As(s.backend, principal(c), account(c)).Models().Scale(s.ctx, name, int(n))
+		return name, s.models(c).Scale(s.ctx, name, int(n))
 	})
 }
 
