@@ -81,9 +81,7 @@ func DecodePicture(d *codec.Decoder, r *stream.Request, t codec.Target, dst []by
 	}()
 	begun := stream.Now()
 	placed, err := convert(d, r, t, dst)
-	ended := stream.Now()
-	r.Decoding.Add(begun, ended.Sub(begun), d.Drawn)
-	r.Account.Decoded(ended.Sub(begun), ended)
+	decoded(d, r, begun)
 	if err != nil {
 		return pictureError(err)
 	}
@@ -92,6 +90,47 @@ func DecodePicture(d *codec.Decoder, r *stream.Request, t codec.Target, dst []by
 	x1, y1 := placed.ToFrame(1, 1)
 	r.MapX, r.MapY = [2]float64{x1 - x0, x0}, [2]float64{y1 - y0, y0}
 	return nil
+}
+
+// decoded notes in r how long decoding has taken since it began.
+func decoded(d *codec.Decoder, r *stream.Request, begun stream.Instant) {
+	ended := stream.Now()
+	r.Decoding.Add(begun, ended.Sub(begun), d.Drawn)
+	r.Account.Decoded(ended.Sub(begun), ended)
+}
+
+// DecodeFile decodes a picture file that came in r and is not r's frame, such as a part of a form. The pixels are interleaved, of
+// the size of t, or of the picture's own without one, in memory of mem that the caller releases. Errors are as those of DecodePicture.
+func DecodeFile(d *codec.Decoder, r *stream.Request, file []byte, t codec.Target, mem *buf.Pool) (p Pixels, err error) {
+	defer func() { // a picture for which a decoder panics fails alone
+		if x := recover(); x != nil {
+			p.Lease.Release()
+			p, err = Pixels{}, stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
+		}
+	}()
+	info, err := d.Limits.Header(file)
+	if err != nil {
+		return p, pictureError(err)
+	}
+	p.Width, p.Height = t.Dims(info.Upright())
+	if p.Lease, err = mem.Lease(t.Size(p.Width, p.Height)); err != nil {
+		return p, err
+	}
+	begun := stream.Now()
+	p.Placed, err = d.DecodeInfo(file, info, t, p.Lease.Bytes())
+	decoded(d, r, begun)
+	if err != nil {
+		p.Lease.Release()
+		return Pixels{}, pictureError(err)
+	}
+	return p, nil
+}
+
+// Pixels are those of a decoded picture.
+type Pixels struct {
+	Width, Height int
+	Lease         *buf.Buf // their memory
+	Placed        codec.Placed
 }
 
 // picture decodes r's picture for the stages before a run.

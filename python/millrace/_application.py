@@ -123,9 +123,25 @@ class Request:
             return (self.width / width if width and self.width else 1.0, 0.0, self.height / height if height and self.height else 1.0, 0.0)
         return tuple(place)
 
-    def picture_sent(self, width: int, height: int) -> None:
-        """Notes how large the picture of a request was that the process itself has decoded."""
-        self._message["width"], self._message["height"] = width, height
+    def decode(self, picture: Any, width: int, height: int, color: str) -> tuple[dict[str, Any], memoryview]:
+        """Lets the server decode a picture file of the request, in the thread that receives messages while the batch runs.
+
+        Returns the server's message, with shape, width, height and map, and the pixels. Size 0 is that of the picture.
+        """
+        runtime = self._batch.runtime
+        picture = _tensors.flat(picture)
+        if 0 < runtime.max_result < len(picture):
+            raise Error(f"it has {len(picture)} bytes, and the setting max_result allows {runtime.max_result}", "too_large")
+        message, pixels = runtime.ask({"type": "decode", "id": self._batch.id, "request": self.index, "width": width, "height": height, "color": color}, picture)
+        error = message.get("error")
+        if error is not None:
+            raise Error(error["message"], error["code"])
+        return message, pixels
+
+    def picture_sent(self, picture: dict[str, Any]) -> None:
+        """Notes what the server has said of the picture of a request that it has decoded by decode."""
+        for name in ("width", "height", "map"):
+            self._message[name] = picture[name]
 
     @property
     def codec(self) -> str:
@@ -428,12 +444,16 @@ def to_json(value: Any) -> str:
 current: contextvars.ContextVar[Request | None] = contextvars.ContextVar("millrace_request", default=None)
 """The request that the code at hand runs for."""
 
+binding: contextvars.ContextVar[Request | None] = contextvars.ContextVar("millrace_binding", default=None)
+"""The request whose arguments are made now."""
+
 
 class Runtime:
     """What requests need of the loop that serves them."""
 
-    def __init__(self, connection: Any, segments: Segments, poll: Callable[[], None]):
+    def __init__(self, connection: Any, segments: Segments, poll: Callable[[], None], ask: Callable[[dict[str, Any], Any], Any]):
         self.connection, self.segments, self.poll = connection, segments, poll
+        self.ask = ask  # sends a message decode, and returns the message decoded with its bytes
         self.thread = threading.get_ident()  # which receives the server's messages
         self.states: dict[Any, dict[Any, Any]] = {}
         self.batch: Batch | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _plain, _types
 from ._application import Batch as Requests
-from ._application import Request
+from ._application import Request, binding
 from ._errors import Error, LoadError
 from ._pictures import ImageType
 from ._types import MISSING, AnyType, Errors, Invalid, ListType, TensorType, Type, UnionType, wrong
@@ -210,13 +210,14 @@ class Endpoint:
         """Returns the arguments of a request. Raises Invalid."""
         errors: Errors = []
         if self.picture is not None:
-            self.picture.sent = (0, 0)
-        if r.call is not None:
-            rows = [self._from_call(r, errors)]
-        else:
-            rows = self._from_frame(r, errors, skip_arrays)
-        if self.picture is not None and self.picture.sent[0]:  # it was decoded here
-            r.picture_sent(*self.picture.sent)
+            self.picture.sent = None
+        token = binding.set(r)
+        try:
+            rows = [self._from_call(r, errors)] if r.call is not None else self._from_frame(r, errors, skip_arrays)
+        finally:
+            binding.reset(token)
+        if self.picture is not None and self.picture.sent is not None:  # it came in a body or in BYTES
+            r.picture_sent(self.picture.sent)
         if errors:
             raise Invalid(errors)
         context = None
@@ -389,10 +390,7 @@ class Endpoint:
             row = dict(rest)
             if self.data:
                 p = self.data[0]
-                if isinstance(p.type.picture, ImageType):
-                    row[p.name] = p.type.picture.payload(r.body, ("inputs", p.name), errors, r.codec, r.width, r.height)
-                else:
-                    row[p.name] = p.type.payload(r.body, ("inputs", p.name), errors)
+                row[p.name] = p.type.payload(r.body, ("inputs", p.name), errors)
             elif len(r.body):
                 wrong(errors, ("inputs",), f"{self.name} takes no input", "extra_forbidden")
             rows = [row]

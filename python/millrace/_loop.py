@@ -27,7 +27,7 @@ class Loop:
     def __init__(self, connection: Connection):
         self.connection = connection
         self.segments = Segments()
-        self.runtime = Runtime(connection, self.segments, self.poll)
+        self.runtime = Runtime(connection, self.segments, self.poll, self.ask)
         self.application: Any = None
         self.hello: dict[str, Any] = {}
         self.ended = False
@@ -75,13 +75,26 @@ class Loop:
     def poll(self) -> None:
         """Takes note of the requests that were cancelled since the batch began."""
         for message, data in self.connection.poll():
-            kind = message.get("type")
-            if kind == "cancel":
-                self.cancel(message)
-            elif kind == "segment":  # its descriptor is the next one of the connection
-                self.other(kind, message)
-            else:
-                self.connection.keep((message, data))
+            self.meanwhile(message, data)
+
+    def meanwhile(self, message: dict[str, Any], data: memoryview) -> None:
+        """Takes note of a message that comes while a batch runs, or leaves it for run."""
+        kind = message.get("type")
+        if kind == "cancel":
+            self.cancel(message)
+        elif kind == "segment":  # its descriptor is the next one of the connection
+            self.other(kind, message)
+        else:
+            self.connection.keep((message, data))
+
+    def ask(self, message: dict[str, Any], data: Any) -> tuple[dict[str, Any], memoryview]:
+        """Sends a message `decode` with the bytes of a picture; returns the message `decoded` and its bytes."""
+        self.connection.send(message, [data])
+        while True:
+            answer, pixels = self.connection.next()
+            if answer.get("type") == "decoded" and answer["id"] == message["id"]:
+                return answer, pixels
+            self.meanwhile(answer, pixels)
 
     def cancel(self, message: dict[str, Any]) -> None:
         """Marks a request of the batch that runs, or of one that waits, as cancelled."""

@@ -6,10 +6,10 @@ import base64
 import binascii
 from typing import Any
 
-from . import _tensors
+from . import _application, _tensors
 from ._errors import Error
 from ._tensors import Tensor
-from ._types import MISSING, Errors, Loc, Type, wrong
+from ._types import Errors, Loc, Type, wrong
 
 CODECS = ("jpeg", "png", "webp", "rgb24", "nv12")
 """How the payload of a frame that is a picture is coded."""
@@ -18,9 +18,8 @@ CODECS = ("jpeg", "png", "webp", "rgb24", "nv12")
 class Image:
     """A hint for a picture: an array of height x width x 3 of uint8, in RGB.
 
-    Image[640, 480] (width, height) is decoded and scaled by the server, and the service needs numpy only; "BGR" or
-    "GRAY" after the size is another colour (GRAY has one channel). Image without a size is decoded in the child, by
-    Pillow or OpenCV, in the size that was sent.
+    The server decodes it, and the service needs numpy only. Image[640, 480] (width, height) is scaled to that size; "BGR"
+    or "GRAY" after the size is another colour (GRAY has one channel). Image without a size has the size that was sent.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
@@ -44,7 +43,7 @@ class ImageType(Type):
     def __init__(self, width: int = 0, height: int = 0, color: str = "RGB"):
         self.width, self.height, self.color = width, height, color
         self.picture = self
-        self.sent = (0, 0)  # width and height of the picture that payload has decoded last
+        self.sent: dict[str, Any] | None = None  # what the server has said of the picture that payload has got last: width, height, map
         self.fixed = width > 0
         if width:
             self.spec = ("UINT8", [height, width, self.channels])
@@ -99,66 +98,25 @@ class ImageType(Type):
                          + (f" of {self.height} x {self.width}" if self.width else ""), "picture")
         return Tensor("UINT8", shape, tensor.data).array()
 
-    def payload(self, data: Any, loc: Loc, errors: Errors, codec: str = "", width: int = 0, height: int = 0) -> Any:
-        """Implements Type: a picture file, or with codec a raw picture."""
+    def payload(self, data: Any, loc: Loc, errors: Errors) -> Any:
+        """Implements Type: a picture file, which the server decodes."""
         np = _tensors.numpy()
         if not np:
             raise Error("the service takes a picture, and numpy is not installed for its interpreter")
+        request = _application.binding.get()
+        if request is None:  # the example of an endpoint
+            return data
         try:
-            if codec == "rgb24":
-                rgb = np.frombuffer(data, "u1").reshape(height, width, 3)
-            elif codec == "nv12":
-                rgb = _nv12(np, data, width, height)
-            else:
-                rgb = _decode(np, data)
-        except ValueError as e:
-            return wrong(errors, loc, f"is no picture that can be read: {e}", "picture")
-        self.sent = rgb.shape[1], rgb.shape[0]
-        if self.width and rgb.shape[:2] != (self.height, self.width):
-            rows = np.arange(self.height) * rgb.shape[0] // self.height
-            columns = np.arange(self.width) * rgb.shape[1] // self.width
-            rgb = rgb[rows[:, None], columns]
-        if self.color == "BGR":
-            return np.ascontiguousarray(rgb[..., ::-1])
-        if self.color == "GRAY":
-            return (rgb @ np.array([0.299, 0.587, 0.114])).round().astype("u1")[..., None]
-        return rgb
+            self.sent, pixels = request.decode(data, self.width, self.height, self.color)
+        except Error as e:
+            if e.code == "overloaded":
+                raise
+            return wrong(errors, loc, f"is no picture that can be decoded: {e.message}", "picture")
+        return np.frombuffer(pixels, "u1").reshape(self.sent["shape"])
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
         return {"type": "string", "format": "byte", "description": "a JPEG, PNG or WebP file"}
-
-
-def _decode(np: Any, data: Any) -> Any:
-    import io
-    try:
-        from PIL import Image as pillow, ImageOps
-    except ImportError:
-        pillow = None
-    if pillow is not None:
-        try:
-            return np.asarray(ImageOps.exif_transpose(pillow.open(io.BytesIO(data))).convert("RGB"))
-        except Exception as e:
-            raise ValueError(str(e)) from None
-    try:
-        import cv2
-    except ImportError:
-        raise Error("pictures of any size are decoded by Pillow or OpenCV, and neither is installed for the service's interpreter: "
-                    "give the size, as in Image[640, 480], and the server decodes them") from None
-    out = cv2.imdecode(np.frombuffer(data, "u1"), cv2.IMREAD_COLOR)
-    if out is None:
-        raise ValueError("want a JPEG, PNG or WebP file")
-    return np.ascontiguousarray(out[..., ::-1])
-
-
-def _nv12(np: Any, data: Any, width: int, height: int) -> Any:
-    """Returns RGB of NV12 in BT.601 and limited range."""
-    planes = np.frombuffer(data, "u1")
-    luma = planes[:width * height].reshape(height, width).astype("f4")
-    chroma = planes[width * height:].reshape((height + 1) // 2, (width + 1) // 2, 2).repeat(2, 0).repeat(2, 1)[:height, :width].astype("f4") - 128
-    y, u, v = (luma - 16) * (255 / 219), chroma[..., 0], chroma[..., 1]
-    rgb = np.stack((y + 1.596 * v, y - 0.392 * u - 0.813 * v, y + 2.017 * u), -1)
-    return rgb.round().clip(0, 255).astype("u1")
 
 
 class Boxes:

@@ -112,8 +112,10 @@ class Connection:
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
         """Returns the next message and its bytes; waits for it. Raises Closed at the end."""
-        if self._waiting:
-            return self._waiting.popleft()
+        return self._waiting.popleft() if self._waiting else self.next()
+
+    def next(self) -> tuple[dict[str, Any], memoryview]:
+        """Returns the next message of the socket, before those that wait for receive."""
         while True:
             message = self._parse()
             if message is not None:

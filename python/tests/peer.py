@@ -120,9 +120,21 @@ class Peer:
             message = json.loads(self._read(text))
             message["bytes"] = self._read(size)
             self.messages += 1
-            if message["type"] != "log":
+            if message["type"] == "decode":
+                self._decode(message)
+            elif message["type"] != "log":
                 return message
-            self.logs.append(message)
+            else:
+                self.logs.append(message)
+
+    picture = 640, 480
+    """The size of each picture that the child lets the server decode; its pixels are black."""
+
+    def _decode(self, m: dict[str, Any]) -> None:
+        width, height = self.picture
+        shape = [m["height"] or height, m["width"] or width, 1 if m["color"] == "GRAY" else 3]
+        place = [width / shape[1], 0, height / shape[0], 0]
+        self.send({"type": "decoded", "id": m["id"], "shape": shape, "width": width, "height": height, "map": place}, bytes(shape[0] * shape[1] * shape[2]))
 
     def receive_or_end(self) -> dict[str, Any] | None:
         """The same; None at the end."""

@@ -401,7 +401,7 @@ func (p *process) deliver(m *message) error {
 		return p.begun(m)
 	case isChecked:
 		to = p.checked
-	case isPart, isResult:
+	case isPart, isResult, isDecode:
 		p.mu.Lock()
 		if len(p.queue) == 0 || p.queue[0].id != m.id {
 			p.mu.Unlock()
@@ -430,7 +430,7 @@ func (p *process) deliver(m *message) error {
 			to = p.replies
 		}
 	}
-	if m.kind != isPart && m.kind != isResult {
+	if m.kind != isPart && m.kind != isResult && m.kind != isDecode {
 		select {
 		case to <- m:
 			return nil

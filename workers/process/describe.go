@@ -71,6 +71,7 @@ const (
 	maxRoutes  = 1024
 	maxDims    = 16
 	maxBatch   = 4096
+	maxSide    = 1 << 14 // of a picture
 )
 
 // decodeStrict decodes a message, and refuses members that the protocol does not have.
@@ -213,8 +214,8 @@ func (d *description) image(m *stream.Model) (whole bool, err error) {
 		return false, err
 	}
 	switch {
-	case i.Width < 0 || i.Height < 0 || i.Width > 1<<14 || i.Height > 1<<14:
-		return false, fmt.Errorf("image is %d x %d: want at most %d a side, or 0 for the size of each picture", i.Width, i.Height, 1<<14)
+	case i.Width < 0 || i.Height < 0 || i.Width > maxSide || i.Height > maxSide:
+		return false, fmt.Errorf("image is %d x %d: want at most %d a side, or 0 for the size of each picture", i.Width, i.Height, maxSide)
 	case (i.Width == 0) != (i.Height == 0):
 		return false, fmt.Errorf("image is %d x %d: want both sides, or none for the size of each picture", i.Width, i.Height)
 	case len(m.Inputs) > 1 && !m.Any:

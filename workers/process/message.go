@@ -18,6 +18,7 @@ type message struct {
 
 	id      uint64 // of the batch
 	request int    // of a part
+	decode  decode // of a message decode
 	outputs []tensor
 	dense   bool // a result has outputs of all rows
 	reply   *stream.Reply
@@ -43,10 +44,11 @@ const (
 	isBegun
 	isPart
 	isResult
+	isDecode
 )
 
 var kinds = map[string]kind{
-	"model": isModel, "ready": isReady, "failed": isFailed, "log": isLog, "checked": isChecked, "begun": isBegun, "part": isPart, "result": isResult,
+	"model": isModel, "ready": isReady, "failed": isFailed, "log": isLog, "checked": isChecked, "begun": isBegun, "part": isPart, "result": isResult, "decode": isDecode,
 }
 
 // place is where data are: in shared memory, or in the bytes after the JSON text.
@@ -107,6 +109,9 @@ func (m *message) parse(s *scanner) error {
 	// The type is needed to know what the other members are, and may come after them.
 	if err := m.findKind(s); err != nil {
 		return err
+	}
+	if m.kind == isDecode {
+		return m.readDecode()
 	}
 	if m.kind != isPart && m.kind != isResult {
 		return nil

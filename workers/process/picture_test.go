@@ -5,6 +5,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,4 +83,47 @@ func testPictures(t *testing.T, shared bool) {
 		}
 	}
 	want(stream.Frame{Codec: stream.RGB24, Width: 6, Height: 4, Payload: rgb}, 4, 6, [3]byte{1, 2, 3})
+}
+
+// The server decodes pictures for a program that asks for it, in memory of the budget: without memory the request is dropped, and
+// the program goes on.
+func TestDecode(t *testing.T) {
+	r := load(t, "any")
+	s := r.open(stream.Options{})
+	send := func(side int64, payload []byte) *stream.Result {
+		t.Helper()
+		s.submit(stream.Frame{Codec: stream.Opaque, Payload: payload, Params: stream.Params{"side": side}})
+		got := s.next()
+		t.Cleanup(got.Release)
+		return got
+	}
+	img := image.NewGray(image.Rect(0, 0, 40, 30))
+	for i := range img.Pix {
+		img.Pix[i] = 77
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, img); err != nil {
+		t.Fatal(err)
+	}
+	right := func() {
+		t.Helper()
+		got := send(20, b.Bytes())
+		if got.Err != nil || got.Outcome != stream.Answered || !slices.Equal(got.Outputs[0].Shape, []int{20, 20, 1}) || !bytes.Equal(got.Outputs[0].Data, bytes.Repeat([]byte{77}, 400)) {
+			t.Fatalf("%v, %v, %v", got.Outcome, got.Err, got.Outputs)
+		}
+	}
+	right()
+	if got := send(20, []byte("text")); got.Outcome != stream.Failed || stream.CodeOf(got.Err) != stream.Unsupported || !strings.Contains(got.Err.Error(), "not a JPEG, PNG or WebP") {
+		t.Errorf("%v, %v", got.Outcome, got.Err)
+	}
+	stats := r.mem.Stats()
+	held := stats.Budget - stats.Leased - stats.Reserved - 4<<20
+	if err := r.mem.Charge(held); err != nil {
+		t.Fatal(err)
+	}
+	if got := send(4000, b.Bytes()); got.Outcome != stream.Dropped || got.Reason != stream.Memory {
+		t.Errorf("%v, %v, %v without memory", got.Outcome, got.Reason, got.Err)
+	}
+	r.mem.Refund(held)
+	right()
 }

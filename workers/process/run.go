@@ -359,9 +359,12 @@ func (w *Worker) cancel(s *slot, b *batching.Batch) {
 // take handles a part or the result of a batch. It reports whether the batch is done.
 func (w *Worker) take(s *slot, b *batching.Batch, m *message) (done bool, err error) {
 	defer w.proc.giveBack(m)
-	if m.kind == isPart {
+	switch m.kind {
+	case isPart:
 		err = w.part(s, b, m)
-	} else {
+	case isDecode:
+		err = w.decode(s, b, m)
+	default:
 		w.ran(s, b, m)
 		err = w.answer(s, b, m)
 	}

@@ -232,6 +232,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"id":1,"type":"result","requests":[{"outputs":[],"parameters":{"a":1,"b":-1.5e3,"c":"\u00e4","d":true}},{"error":{"code":"timeout","message":"m","status":418}},{"drop":true},{"reply":{"status":200,"content_type":"a","header":{"b":"c"}}}]}`))
 	f.Add([]byte(`{"type":"part","id":1,"request":0,"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"at":0,"size":4}]}`))
 	f.Add([]byte(`{"type":"log","level":"info"}`))
+	f.Add([]byte(`{"type":"decode","id":1,"request":0,"width":64,"height":48,"color":"BGR"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, s := message{text: text}, scanner{}
 		if err := m.parse(&s); err != nil {

@@ -119,7 +119,7 @@ func TestWindow(t *testing.T) {
 // size and in its own size, alone and with arguments that have defaults: the box and the key point that the
 // function finds are in pixels of the picture as sent.
 func TestPictures(t *testing.T) {
-	testneeds.Python(t, "numpy", "PIL")
+	testneeds.Python(t, "numpy")
 	frames := bright(t)
 	for takes, tensors := range map[string]int{ // how many tensors it takes; the server fills the one input of the others
 		"picture: Image[80, 80]": 0, "picture: Image": 1, "picture: Image[80, 80, 'GRAY']": 0, "picture: Image[80, 80], least: float = 128": 2,
@@ -137,6 +137,69 @@ func TestPictures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPicturesOfCalls calls the route of a class with a picture in each form in which bodies have pictures. The server decodes
+// them: the class gets the pixels that it gets of a frame, boxes are in pixels of the picture as sent, and no package for
+// pictures is needed.
+func TestPicturesOfCalls(t *testing.T) {
+	testneeds.Python(t, "numpy")
+	frame := bright(t)["JPEG"]
+	for takes, params := range map[string]stream.Params{
+		"Image[80, 60]": nil, "Image": nil, "Image[80, 60, 'GRAY']": nil, "Batch[Image[80, 60]]": nil, "Optional[Image[80, 60, 'BGR']] = None": nil, "Batch[Image]": nil,
+	} {
+		t.Run(takes, func(t *testing.T) {
+			r := newRig(t)
+			g := r.mustLoad(r.write("service.py", strings.ReplaceAll(hashing, "TAKES", takes)), params)
+			res := r.run(g, frame)
+			if res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			want := string(res.Outputs[0].Data[4:])
+			res.Release()
+			if !strings.Contains(want, `"boxes":[[0.0,0.0,160.0,80.0]]`) {
+				t.Errorf("the frame's result is %s", want)
+			}
+			form := "--b\r\nContent-Disposition: form-data; name=picture; filename=x.jpg\r\n\r\n" + string(frame.Payload) + "\r\n--b--\r\n"
+			for kind, body := range map[string]string{
+				"image/jpeg": string(frame.Payload), "application/octet-stream": string(frame.Payload), "multipart/form-data; boundary=b": form,
+				"application/json": `{"picture":"` + base64.StdEncoding.EncodeToString(frame.Payload) + `"}`,
+			} {
+				if got := r.call(g, kind, body); got != want {
+					t.Errorf("%s: %s, want %s", kind, got, want)
+				}
+			}
+			for kind, body := range map[string]string{"image/png": "no picture", "application/json": `{"picture":"bm8gcGljdHVyZQ=="}`, "image/jpeg": string(frame.Payload[:200])} {
+				if got := r.call(g, kind, body); !strings.Contains(got, `is no picture that can be decoded: `) || !strings.Contains(got, `"error":"body`) {
+					t.Errorf("%s of a body that is no picture: %s", kind, got)
+				}
+			}
+		})
+	}
+}
+
+// hashing returns what it gets, and a box around a quarter of it.
+const hashing = `
+import hashlib, sys
+from typing import Any, Optional
+sys.modules["PIL"] = sys.modules["cv2"] = None
+from millrace import Batch, Boxes, Image
+def one(picture):
+    height, width, _ = picture.shape
+    return {"shape": picture.shape, "hash": hashlib.sha256(picture.tobytes()).hexdigest(), "found": Boxes([[0, 0, width / 2, height / 2]])}
+def infer(picture: TAKES) -> Any:
+    return [one(p) for p in picture] if isinstance(picture, list) or picture.ndim == 4 else one(picture)
+`
+
+// call sends a call of the route infer, and returns the body of the answer.
+func (r *rig) call(g *workers.Group, kind, body string) string {
+	r.Helper()
+	res := r.run(g, stream.Frame{Codec: stream.Opaque, Payload: []byte(body), Call: &stream.Call{Endpoint: "infer", Method: "POST", Path: "/infer", ContentType: kind}})
+	if res.Err != nil {
+		return res.Err.Error()
+	}
+	defer res.Release()
+	return string(res.Outputs[0].Data[4:])
 }
 
 // finder finds what is bright in a picture.
@@ -244,7 +307,7 @@ def infer(image: millrace.Image[8, 8]) -> millrace.Boxes: ...
 // TestStep runs a function with arguments that have defaults as the step of a graph: requests leave the
 // arguments out, and boxes in a picture of another size are in pixels of the picture as sent.
 func TestStep(t *testing.T) {
-	testneeds.Python(t, "numpy", "PIL")
+	testneeds.Python(t, "numpy")
 	steps := func(input map[string]string, output map[string]string) stream.Params {
 		return (&graph.Settings{Steps: []graph.Step{{Model: "m", Input: input, Output: output}}}).Params()
 	}

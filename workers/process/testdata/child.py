@@ -216,6 +216,9 @@ def do(what, batch):
     elif what == "json":
         SOCKET.sendall(struct.pack("<II", 5, 0) + b"{nop}")
         time.sleep(1000)
+    elif what and what.startswith("decode "):
+        send(dict({"type": "decode", "id": batch["id"], "request": 0}, **json.loads(what.partition(" ")[2])), b"no picture")
+        time.sleep(1000)
     elif what == "begun":
         send({"type": "begun", "id": batch["id"]})
     elif what == "member":
@@ -290,6 +293,14 @@ def run(batch, data):
             text = json.dumps({"env": dict(os.environ), "cores": sorted(os.sched_getaffinity(0)), "dir": os.getcwd(), "pid": os.getpid(),
                                "files": files(), "request": r}).encode()
             answers.append({"outputs": [dict({"name": "report", "datatype": "BYTES", "shape": [1]}, **results.put(struct.pack("<I", len(text)) + text))]})
+            continue
+        if r.get("parameters", {}).get("side"):  # of the picture in the payload, which the server decodes
+            side = r["parameters"]["side"]
+            send({"type": "decode", "id": batch["id"], "request": k, "width": side, "height": side, "color": "GRAY"}, at(r["payload"], data))
+            while (said := message())[0]["type"] != "decoded":
+                SEGMENTS[said[0]["id"]] = None
+            pixels = dict({"name": "pixels", "datatype": "UINT8"}, shape=said[0].get("shape"), **results.put(said[1]))
+            answers.append({"outputs": [pixels]} if "error" not in said[0] else {"error": said[0]["error"]})
             continue
         parts = r.get("parameters", {}).get("parts", 0)
         for i in range(parts):
