@@ -437,7 +437,7 @@ func problem(s *client.ServerStream) string {
 		return text
 	}
 	for _, m := range s.Models {
-		if m.Error != nil && m.State == "running" {
+		if m.Error != nil && (m.State == "running" || m.State == "ended" && m.Errors > 0) {
 			return "its newest frame failed: " + m.Error.Message
 		}
 	}

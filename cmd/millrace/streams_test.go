@@ -223,6 +223,10 @@ func TestProblem(t *testing.T) {
 	if got := problem(&s); got != "its newest frame failed: no boxes" {
 		t.Errorf("%q", got)
 	}
+	s.State, s.Models[1].State, s.Models[1].Errors = "ended", "ended", 3
+	if got := problem(&s); got != "its newest frame failed: no boxes" {
+		t.Errorf("of a stream that has ended: %q", got)
+	}
 	if s.Models[1].Error = nil; problem(&s) != "" {
 		t.Errorf("%q", problem(&s))
 	}

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -47,7 +48,7 @@ type counts struct {
 	aged     uint64
 	age      time.Duration
 	last     time.Time
-	failure  error // of the newest ending, if it is one
+	failure  error // of the newest result or error that was passed to the sinks, if it is an error
 }
 
 // run keeps the model open until ctx ends.
@@ -236,17 +237,19 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	return true, err
 }
 
-// count counts the ending of a frame.
-func (c *consumer) count(r *stream.Result) {
+// count counts the ending of a frame. failed is why a result could not be encoded: its receivers get an error.
+func (c *consumer) count(r *stream.Result, failed error) {
 	c.f.countMu.Lock()
 	defer c.f.countMu.Unlock()
-	switch r.Outcome {
-	case stream.Answered:
-		c.answered++
-		c.failure = nil
-	case stream.Failed:
+	c.countLocked(r, failed)
+}
+
+func (c *consumer) countLocked(r *stream.Result, failed error) {
+	switch {
+	case r.Outcome == stream.Failed || failed != nil:
 		c.errors++
-		c.failure = r.Err
+	case r.Outcome == stream.Answered:
+		c.answered++
 	default:
 		if c.drops == nil {
 			c.drops = map[stream.Reason]uint64{}
@@ -255,14 +258,18 @@ func (c *consumer) count(r *stream.Result) {
 	}
 }
 
-// countDelivered counts a result that is passed to the sinks.
-func (c *consumer) countDelivered(r *stream.Result) {
-	if r.Outcome != stream.Answered || r.Partial {
+// countDelivered counts a result or an error that is passed to the sinks. failed is as for count. Parts of a result are not counted.
+func (c *consumer) countDelivered(r *stream.Result, failed error) {
+	if r.Partial {
 		return
 	}
 	now := stream.Now()
 	c.f.countMu.Lock()
 	defer c.f.countMu.Unlock()
+	c.countLocked(r, failed)
+	if c.failure = cmp.Or(failed, r.Err); r.Outcome != stream.Answered || failed != nil {
+		return
+	}
 	c.aged++
 	c.age += now.Sub(r.Timing.Received)
 	c.last = now.Wall()

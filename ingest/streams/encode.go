@@ -18,8 +18,8 @@ type encoder struct {
 }
 
 // line returns the JSON of r, of a model, without a line feed. It is in new memory,
-// because several receivers share it.
-func (e *encoder) line(name, model string, r *stream.Result) []byte {
+// because several receivers share it. failed is why a result cannot be written as JSON: the line is then an error.
+func (e *encoder) line(name, model string, r *stream.Result) (line []byte, failed error) {
 	dst := append(make([]byte, 0, 512), `{"stream":`...)
 	dst = oip.AppendString(dst, name)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
@@ -31,12 +31,13 @@ func (e *encoder) line(name, model string, r *stream.Result) []byte {
 	if r.Outcome == stream.Answered {
 		var out []byte
 		if out, err = e.members(r); err == nil {
-			return append(append(dst, out...), '}')
+			return append(append(dst, out...), '}'), nil
 		}
+		failed = err
 		r.CountUnsendable(err)
 	}
 	dst = oip.AppendString(append(dst, `,"model":`...), model)
-	return append(wire.AppendPlainError(append(dst, ','), err), '}')
+	return append(wire.AppendPlainError(append(dst, ','), err), '}'), failed
 }
 
 // noModel is the beginning of a reply without the name of a model.

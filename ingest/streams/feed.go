@@ -91,10 +91,8 @@ func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
 
 // Push implements stream.Sink.
 func (o *feed) Push(r *stream.Result) {
-	if !r.Partial {
-		o.c.count(r)
-	}
 	if r.Outcome == stream.Dropped {
+		o.c.count(r, nil)
 		r.Release()
 		o.done()
 		return
@@ -102,6 +100,9 @@ func (o *feed) Push(r *stream.Result) {
 	if !o.f.queue.push(ending{r, o}) {
 		o.f.resultsLost.Add(1)
 		partial := r.Partial
+		if !partial {
+			o.c.count(r, nil)
+		}
 		r.Release()
 		if !partial {
 			o.done()
@@ -135,5 +136,5 @@ func (o *feed) free(r *stream.Result) {
 // drop counts a frame that the stream has not accepted.
 func (o *feed) drop(seq uint64, why stream.Reason) {
 	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
-	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
+	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why}, nil)
 }

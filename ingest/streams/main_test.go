@@ -219,6 +219,7 @@ type shown struct {
 	Width, Height             int
 	PixelAspect               float64 `json:"pixel_aspect"`
 	Frames, Results, Restarts uint64
+	Errors                    uint64
 	Watchers                  int
 	Drops                     map[string]uint64
 	Sinks                     map[string]struct{ Sent, Retries, Lost uint64 }

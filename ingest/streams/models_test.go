@@ -26,7 +26,9 @@ func others(r *rig, names ...string) {
 func TestModelsOfAFile(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	r := start(t, streams.Options{})
-	others(r, "a", "b")
+	for _, name := range []string{"a", "b"} {
+		r.load(workers.Config{Name: name, Kind: "motion"})
+	}
 	r.streams.Add(t, streams.Config{
 		Name: "door", Source: clip(t, 2), Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}},
 		Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a", Policy: stream.Policy{Window: 1}}, {Model: "b"}},
@@ -61,14 +63,25 @@ func TestModelsOfAFile(t *testing.T) {
 }
 
 // Outputs that JSON cannot carry, such as the bytes of frames, are errors with a message of
-// streams.
+// streams. They count as errors, not as results, and are the problem of the stream.
 func TestOutputsWithoutJSON(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	r := start(t, streams.Options{})
 	others(r, "echo")
 	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 1), Model: "echo", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}}})
-	if s := r.over("door", "ended"); s.Results != 10 {
+	s := r.over("door", "ended")
+	if m := s.Models[0]; s.Results != 0 || s.Errors != 10 || m.Results != 0 || m.Errors != 10 || m.endings() != s.Frames {
 		t.Errorf("%+v", s)
+	}
+	const problem = "cannot be written as JSON, as results of server streams are"
+	if e := s.Error; e == nil || e.Code != "unsupported" || !strings.Contains(e.Message, problem) {
+		t.Errorf("the stream's error is %+v", e)
+	}
+	if e := s.Models[0].Error; e == nil || e.Code != "unsupported" || !strings.Contains(e.Message, problem) {
+		t.Errorf("the model's error is %+v", e)
+	}
+	if m := r.streams.Stats().Streams[0].Models[0]; m.Answered != 0 || m.Failed != 10 || m.Aged != 0 {
+		t.Errorf("the metrics have %+v", m)
 	}
 	text, err := os.ReadFile(lines)
 	if err != nil {

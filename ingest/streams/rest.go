@@ -239,7 +239,7 @@ func (f *runner) report() report {
 		if i := slices.IndexFunc(t.Models, func(m ModelStats) bool { return m.consumer == c.id }); i >= 0 {
 			m = t.Models[i] // else it was added since
 		}
-		if m.Failure != nil && st.State == sources.Running {
+		if m.Failure != nil && (st.State == sources.Running || st.State == sources.Ended) {
 			r.Error = errorReport(m.Failure)
 		}
 		r.Models = append(r.Models, c.report(&m))

@@ -444,7 +444,6 @@ func (f *runner) write() {
 	}()
 	var enc encoder
 	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
-		e.o.c.countDelivered(e.r)
 		f.deliver(&enc, e)
 		partial := e.r.Partial
 		f.show(e.o.c, e.r) // releases it
@@ -454,15 +453,17 @@ func (f *runner) write() {
 	}
 }
 
-// deliver writes a result to the watchers and the sinks.
+// deliver counts a result, and writes it to the watchers and the sinks. Without any, it is not encoded.
 func (f *runner) deliver(enc *encoder, e ending) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	to := f.openSinks()
 	if len(to) == 0 && f.results.size() == 0 {
+		e.o.c.countDelivered(e.r, nil)
 		return
 	}
-	line := enc.line(f.name, e.o.c.Model, e.r)
+	line, failed := enc.line(f.name, e.o.c.Model, e.r)
+	e.o.c.countDelivered(e.r, failed)
 	f.results.send(line, e.o.c.Model)
 	for _, s := range to {
 		s.Write(line)

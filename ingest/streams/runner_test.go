@@ -141,16 +141,18 @@ func TestFramesAreCountedOn(t *testing.T) {
 	r.Finish(nil, nil, true)
 	r.Unbind()
 	e := f.queue.next()
+	f.deliver(nil, e)
 	e.o.free(e.r)
 	g.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
-	if e := f.queue.next(); e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
+	e = f.queue.next()
+	if f.deliver(nil, e); e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
 		t.Errorf("%+v, %d errors, %d answered", e.r, c.errors, c.answered)
 	}
 	f.idle, f.consumers = &sources.Status{State: sources.Running}, []*consumer{c}
 	if r := f.report(); r.Error == nil || r.Models[0].Error == nil || r.Models[0].Error.Message != r.Error.Message || !strings.Contains(r.Error.Message, "x") {
 		t.Errorf("a model whose newest frame failed is reported as %+v", r)
 	}
-	c.count(&stream.Result{Outcome: stream.Answered})
+	c.countDelivered(&stream.Result{Outcome: stream.Answered}, nil)
 	if r := f.report(); r.Error != nil || r.Models[0].Error != nil {
 		t.Errorf("a model that answers again is reported as %+v", r)
 	}
@@ -244,7 +246,7 @@ func TestDeliveredResults(t *testing.T) {
 		deliver := func(r stream.Result, age time.Duration) {
 			r.Timing.Received = stream.Now()
 			time.Sleep(age)
-			c.countDelivered(&r)
+			c.countDelivered(&r, nil)
 		}
 		deliver(stream.Result{Outcome: stream.Answered}, time.Second)
 		deliver(stream.Result{Outcome: stream.Answered, Partial: true}, 10*time.Second)
@@ -274,7 +276,11 @@ func TestLines(t *testing.T) {
 		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late","retryable":true,"retry_after_ms":1000}}`},
 	} {
 		var e encoder
-		got := string(e.line("door", "m", &c.r))
+		line, failed := e.line("door", "m", &c.r)
+		if failed != nil {
+			t.Error(failed)
+		}
+		got := string(line)
 		rest, ok := strings.CutPrefix(got, c.want)
 		if !ok || strings.Contains(rest, "_us") || strings.Contains(rest, "width") || !json.Valid([]byte(got)) {
 			t.Errorf("got  %s\nwant %s", got, c.want)
