@@ -128,6 +128,12 @@ func TestParseRefuses(t *testing.T) {
 		{"no number", model("    instances: many\n"), `models[0].instances: "many" is not a whole number`},
 		{"no switch", "sources: {allow_private: yes}", `sources.allow_private: "yes" is not true or false`},
 		{"no value", "http:", "f.yaml:1: http: is empty"},
+		{"list cut behind its key", "http: 127.0.0.1:1\nmodels:\n", "f.yaml:2: models: has no entries: write models: [] to have none, or leave the key out"},
+		{"null list", "streams: null", "f.yaml:1: streams: has no entries: write streams: [] to have none"},
+		{"section cut behind its key", "auth:\n", "f.yaml:1: auth: has no settings: write auth: {} to have none"},
+		{"section of an entry cut", "models:\n  - name: a\n    source: delay\n    batching:", "f.yaml:4: models[0].batching: has no settings: write batching: {} to have none"},
+		{"section of sinks cut", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - name: b\n    model: m\n    source: folder:/x\n    sinks:", "f.yaml:6: streams[1].sinks: has no settings"},
+		{"list of strings cut", "auth:\n  keys_file:\n", "f.yaml:2: auth.keys_file: is empty"},
 		{"list for a value", "http: [a, b]", "http: is a list"},
 		{"address", "http: localhost", `http: "localhost" is not an address`},
 		{"port", "http: localhost:70000", "has no port"},
@@ -241,7 +247,7 @@ func TestByteOrderMark(t *testing.T) {
 }
 
 func TestEmptyFileIsTheDefaults(t *testing.T) {
-	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "models:\n", "models: []\n", "memory:\n"} {
+	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "models: []\n", "memory: {}\n"} {
 		c, err := config.Parse([]byte(text), "f")
 		c.Models = nil
 		if err != nil || !reflect.DeepEqual(c, config.Config{}.WithDefaults()) {

@@ -168,9 +168,6 @@ func (r *reader) server(c *Config, node ast.Node) {
 
 // entries returns the entries of a list.
 func (r *reader) entries(path string, node ast.Node) []ast.Node {
-	if _, null := node.(*ast.NullNode); null {
-		return nil
-	}
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
 		r.fail(path, nil, "is not a list: want %s, each as - name: ...", path)
@@ -243,6 +240,9 @@ const maxDepth = 8
 // value reads the value of a key. name is the key's path within the entry at.
 func (r *reader) value(s *section, at, name string, node ast.Node) {
 	path := join(at, name)
+	if yamltext.Null(node) && r.noValue(s, at, name) {
+		return
+	}
 	if at == "" && slices.Contains(s.lists, name) {
 		s.list(name, node)
 		return
@@ -279,11 +279,6 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 			r.section(s, at, name, node)
 		}
 		return
-	case *ast.NullNode:
-		if !known && isSection {
-			s.table.Choose(name)
-			return
-		}
 	case *ast.SequenceNode:
 		if !known && !isSection && s.other == nil {
 			r.add(within(at, s.table.Unknown(name, s.lists...)))
@@ -304,11 +299,28 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	}
 }
 
+// noValue refuses a list or section without a value, which a file has that was cut behind the key. It reports whether the key is one.
+func (r *reader) noValue(s *section, at, name string) bool {
+	_, isList := s.table.FindList(name)
+	if s.own != nil && !isList {
+		_, isList = s.own.FindList(name)
+	}
+	_, isSetting := s.table.Find(name)
+	_, isNames := s.table.FindNames(name)
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	switch {
+	case isList || at == "" && slices.Contains(s.lists, name):
+		r.fail(join(at, name), nil, "has no entries: write %s: [] to have none, or leave the key out", last)
+	case isNames || !isSetting && s.table.IsSection(name):
+		r.fail(join(at, name), nil, "has no settings: write %s: {} to have none, or leave the key out", last)
+	default:
+		return false
+	}
+	return true
+}
+
 // list reads the entries of a list of an entry.
 func (r *reader) list(l setting.List, path string, node ast.Node) {
-	if _, null := node.(*ast.NullNode); null {
-		return
-	}
 	entries, ok := node.(*ast.SequenceNode)
 	if !ok {
 		r.fail(path, nil, "is not a list: want entries with %s", strings.Join(l.Describe().Below(""), ", "))
@@ -330,8 +342,6 @@ func (r *reader) names(n setting.Names, path string, node ast.Node) {
 		members = node.Values
 	case *ast.MappingValueNode:
 		members = []*ast.MappingValueNode{node}
-	case *ast.NullNode:
-		return
 	default:
 		r.fail(path, nil, "is not a section of names, as name: name")
 		return

@@ -127,11 +127,17 @@ func TestParseRefuses(t *testing.T) {
 	if keys, err := parseKeys(nil, "f"); err != nil || len(keys) != 0 {
 		t.Errorf("an empty file: %v %v", keys, err)
 	}
+	if keys, err := parseKeys([]byte("keys: []\n"), "f"); err != nil || len(keys) != 0 {
+		t.Errorf("a list of no keys: %v %v", keys, err)
+	}
 	for _, c := range []struct{ from, to, err string }{
 		{"name: a", "name: \"a\\nb\"", "keys[0].name"},
 		{"name: a", "nam: a", "nam"},
 		{"k123456789ab", "k123456789AB", "keys[0].id"},
 		{strings.Repeat("a", 64), "aa", "keys[0].sha256"},
+		{good, "keys:\n", "line 1: keys: has no value: write keys: [] for an empty list"},
+		{"roles:", "models:\n  roles:", "line 5: models: has no value"}, // a key without models may use all
+		{"roles:", "quotas: null\n  roles:", "line 5: quotas: has no value"},
 		{"[infer]", "[root]", `keys[0].roles: "root" is not a role: want infer, watch, manage, metrics`},
 		{"[infer]", "[]", "keys[0].roles: is empty"},
 		{"roles:", "models: ['a[']\n  roles:", "keys[0].models: [0]"},

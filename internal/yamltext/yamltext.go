@@ -91,14 +91,37 @@ func Parse(text []byte, most Limit) (*ast.File, error) {
 	return file, nil
 }
 
-// Decode reads a text of one document into v, as yaml.Unmarshal does. With strict, keys that v does not have are errors. An empty
-// text leaves v as it is.
+// checkValues returns an error that names the first key without a value: a file that was cut behind the key, or whose author has
+// forgotten the value, must not pass for an empty one.
+func checkValues(file *ast.File) error {
+	for _, d := range file.Docs {
+		if d.Body == nil {
+			continue
+		}
+		for _, n := range ast.Filter(ast.MappingValueType, d.Body) {
+			if m, ok := n.(*ast.MappingValueNode); ok && Null(m.Value) {
+				t := m.Key.GetToken()
+				return fail(t.Position.Line, "%.40[1]s: has no value: write %.40[1]s: [] for an empty list or %.40[1]s: {} for an empty section, or leave the key out", t.Value)
+			}
+		}
+	}
+	return nil
+}
+
+// Null reports whether a key has no value, or null.
+func Null(value ast.Node) bool {
+	_, null := value.(*ast.NullNode)
+	return null || value == nil
+}
+
+// Decode reads a text of one document into v, as yaml.Unmarshal does. With strict, keys that v does not have, and keys without a
+// value, are errors. An empty text leaves v as it is.
 func Decode(text []byte, most Limit, v any, strict bool) error {
 	var options []yaml.DecodeOption
 	if strict {
 		options = append(options, yaml.Strict())
 	}
-	return decode(text, most, v, options...)
+	return decode(text, most, v, strict, options...)
 }
 
 // Ordered is a section whose keys are in the order of the text.
@@ -106,16 +129,20 @@ type Ordered = yaml.MapSlice
 
 // DecodeOrdered returns the value of a text of one document. Its sections are of type Ordered.
 func DecodeOrdered(text []byte, most Limit) (v any, err error) {
-	err = decode(text, most, &v, yaml.UseOrderedMap())
+	err = decode(text, most, &v, false, yaml.UseOrderedMap())
 	return v, err
 }
 
-func decode(text []byte, most Limit, v any, options ...yaml.DecodeOption) error {
+func decode(text []byte, most Limit, v any, strict bool, options ...yaml.DecodeOption) error {
 	text = WithoutMark(text)
-	if _, err := Parse(text, most); err != nil {
+	file, err := Parse(text, most)
+	if err == nil && strict {
+		err = checkValues(file)
+	}
+	if err != nil {
 		return err
 	}
-	err := yaml.NewDecoder(bytes.NewReader(text), options...).Decode(v)
+	err = yaml.NewDecoder(bytes.NewReader(text), options...).Decode(v)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return plain(err)
 	}
