@@ -45,7 +45,7 @@ type plan struct {
 // Load loads a model by its name: one that was defined, one of the repository, or a
 // registered kind. The parameters override its configuration (see Overlay): "share":
 // false adds a worker to the endpoint that has the same parameters, "swap": true
-// replaces the endpoint of that name. An endpoint whose files or configuration have
+// replaces the endpoint of that name, which keeps the parameters of earlier loads that this one does not name. An endpoint whose files or configuration have
 // changed since it was loaded is replaced by what they are now. It returns the
 // endpoint's name. Models that it is made of and that are not loaded are loaded first.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
@@ -141,6 +141,7 @@ func (m *Manager) plan(name string, how Load) (plan, error) {
 	}
 	p := plan{Definition: *def, of: name, known: true, only: how.Version, reserve: how.Reserve}
 	p.Versions = slices.Clone(p.Versions)
+	how.Params = m.swapped(name, how)
 	p.params = maps.Clone(how.Params)
 	delete(p.params, "share")
 	delete(p.params, "swap")

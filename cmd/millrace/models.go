@@ -227,7 +227,9 @@ func swapCommand() *cobra.Command {
 		Short: "Replace a loaded model, with no frame lost",
 		Long: `Replace a loaded model with other parameters or another file. The open streams of the model stay open: the server
 loads the new model beside the old one, moves the waiting frames to the new model, and unloads the old model
-after its last batch. When the new model cannot be loaded, the old one stays. A file, such as ./digits.onnx, is
+after its last batch. When the new model cannot be loaded, the old one stays. What the command does not name stays as
+it is in the running model: parameters of earlier loads and swaps, and the number of workers. To go back to the
+settings of the configuration, unload the model and load it again. A file, such as ./digits.onnx, is
 sent to the server and replaces the model of its name, or of --name: it has the interpreter (python, venv) of the model
 in the server's configuration, and otherwise the default settings of its kind, and the parameters given here.`,
 		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap ./new.onnx --name digits",
@@ -247,6 +249,9 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		_, swap := how["swap"]
+		changed := append([]string{}, args[1:]...)
+		slices.Sort(changed)
 		cl, err := host.dial()
 		if err != nil {
 			return err
@@ -269,12 +274,32 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 			return withSentFile(withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") }), path)
 		}
 		if *asJSON {
-			return writeJSON(c.OutOrStdout(), map[string]string{"endpoint": endpoint})
+			answer := map[string]any{"endpoint": endpoint}
+			if swap {
+				answer["changed"] = changed
+			}
+			return writeJSON(c.OutOrStdout(), answer)
+		}
+		if swap { // beside the endpoint, which scripts read
+			_, _ = fmt.Fprintln(c.ErrOrStderr(), swapped(path, changed))
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), endpoint)
 		return err
 	}
 	return c
+}
+
+// swapped says what a swap has changed: a file, and parameters as key=value.
+func swapped(path string, changed []string) string {
+	switch text := strings.Join(changed, ", "); {
+	case path != "" && text != "":
+		return "changed: the file, and " + text + "; all other parameters are the defaults"
+	case path != "":
+		return "changed: the file; all parameters are the defaults"
+	case text != "":
+		return "changed: " + text + "; all other settings stay"
+	}
+	return "loaded again: all settings stay"
 }
 
 // isModelFile reports whether the argument of a load is a file, and not the name of a model.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"millrace/internal/testneeds"
@@ -26,7 +27,7 @@ func TestSwapKeepsTheInterpreter(t *testing.T) {
 	write("first")
 	_, addr := serve(t, program, "--python", interpreter)
 	write("second")
-	if out, stderr, code := millrace(t, "models", "swap", program, "--addr", addr); code != 0 || out != "red\n" {
+	if out, stderr, code := millrace(t, "models", "swap", program, "--addr", addr); code != 0 || out != "red\n" || !strings.Contains(stderr, "changed: the file; all parameters are the defaults") {
 		t.Fatalf("exit status %d: %s%s", code, out, stderr)
 	}
 	if _, _, code := millrace(t, "models", "load", program, "--name", "blue", "--addr", addr); code == 0 {

@@ -236,7 +236,7 @@ func TestFaultsOfStart(t *testing.T) {
 		params     stream.Params
 		want       []string
 	}{
-		{"interpreter missing", "", stream.Params{"python": "no-such-python"}, []string{"python", "no-such-python was not found: install Python 3.9 or newer"}},
+		{"interpreter missing", "", stream.Params{"python": "no-such-python"}, []string{"python", "no-such-python was not found: install Python 3.9 or newer, or set python or venv to where it is: in the configuration of the model, or at millrace serve"}},
 		{"interpreter in a wrong folder", "", stream.Params{"python": "/nowhere/python"}, []string{"/nowhere/python was not found"}},
 		{"venv missing", "", stream.Params{"python": nil, "venv": "/nowhere"}, []string{"venv", "/nowhere has no bin/python: make it with python3 -m venv /nowhere"}},
 		{"both", "", stream.Params{"venv": "/nowhere"}, []string{"venv", "is set, and so is python"}},
@@ -330,7 +330,7 @@ class Service:
 		want   string // or of the error
 	}{
 		{stream.Params{"greeting": "5", "count": int64(3), "loud": true}, "[('count', 3), ('greeting', '5'), ('loud', True), ('n', 0.5)]"},
-		{stream.Params{"greeting": `"]`, "rate": 0.25, "instances": int64(1), "swap": true}, `[('greeting', '"]'), ('n', 0.5), ('rate', 0.25)]`},
+		{stream.Params{"greeting": `"]`, "rate": 0.25, "instances": int64(1), "swap": true}, `[('count', 3), ('greeting', '"]'), ('loud', True), ('n', 0.5), ('rate', 0.25)]`},
 		{stream.Params{"instnaces": int64(2), "swap": true}, "instnaces: is not a parameter of python"},
 		{stream.Params{"batching.max_sise": int64(2), "swap": true}, "batching.max_sise: is not a parameter of python"},
 		{stream.Params{"a=b": "c", "swap": true}, "a=b: is not a parameter of python"},

@@ -1,0 +1,52 @@
+package workers
+
+import (
+	"maps"
+	"strings"
+
+	"millrace/internal/setting"
+	"millrace/stream"
+)
+
+// swapped returns the parameters of a load: of a swap, with those of the running endpoint that it does not name. The number of workers
+// stays by itself, as Scale may have changed it. What is swapped for another file or configuration keeps nothing.
+func (m *Manager) swapped(name string, how Load) stream.Params {
+	e := (*m.endpoints.Load())[name]
+	if e == nil || !e.known || e.of != name || how.Config != nil || how.Files != nil || !asksSwap(how.Params) {
+		return how.Params
+	}
+	t := new(Config).Table()
+	full := func(name string) string {
+		if f, ok := t.FindRequest(name); ok {
+			return f.Path
+		}
+		return name
+	}
+	all := stream.Params{}
+	for name, value := range e.params {
+		if full(name) != "instances" {
+			all[full(name)] = value
+		}
+	}
+	for name := range how.Params {
+		if full(name) == "batching.kind" { // settings of another batcher do not stay
+			common := setting.Of("batching", new(Batching))
+			maps.DeleteFunc(all, func(name string, _ any) bool {
+				_, stays := common.Find(name)
+				return strings.HasPrefix(name, "batching.") && !stays
+			})
+		}
+	}
+	for name, value := range how.Params {
+		all[full(name)] = value
+	}
+	return all
+}
+
+// asksSwap reports whether a load asks for a swap.
+func asksSwap(params stream.Params) bool {
+	var opts loadOptions
+	f, _ := setting.Of("", &opts).Find("swap")
+	value, given := params["swap"]
+	return given && f.SetRequest(value) == nil && opts.Swap
+}
