@@ -168,6 +168,7 @@ func TestParseRefuses(t *testing.T) {
 		{"empty section of a model", model("    btaching: {}\n"), "f.yaml:4: models[0].btaching: is not a setting"},
 		{"path for a name", "memory.budget: 1GiB", "f.yaml:1: memory.budget: is not the name of a setting"},
 		{"empty name", `"": 1`, `f.yaml:1: "": is not the name of a setting`},
+		{"batching as in other servers", model("    max_batch_size: 3\n"), "nor a parameter of delay (did you mean batching.max_size?)"},
 		{"far parameter", model("    zzzzzzzz: 1\n"), "nor a parameter of delay: it has busy, fixed, per_item, stateful"},
 		{"parameter that a worker has not", "models: [{name: a, source: identity, zzzzzzzz: 1}]", "nor a parameter of identity: it has delay, load_delay, stateful"},
 		{"near a parameter that a worker has not", "models: [{name: a, source: identity, instanses: 1}]", "nor a parameter of identity (did you mean instances?)"},

@@ -22,6 +22,7 @@ type Setting struct {
 	Range   string `json:"range,omitempty"`   // the allowed values
 	Example string `json:"example,omitempty"` // an allowed value, if Range does not give one
 	Request string `json:"request,omitempty"` // "any", or the largest value that a request may set; "" = a request may not set it
+	Short   string `json:"short,omitempty"`   // other names that a request that loads a model may use, separated by spaces
 	Switch  bool   `json:"switch,omitempty"`  // true or false
 	Secret  bool   `json:"secret,omitempty"`  // the variable is removed from the environment once it was read, so that no child process has it
 	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; in the variable, commas separate them
@@ -60,7 +61,7 @@ func describe(t *setting.Table) []Setting {
 			first[section] = i
 		}
 		out = append(out, Setting{
-			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Switch: f.IsBool(), Secret: f.Secret, List: f.IsList(),
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Short: strings.Join(f.Short, " "), Switch: f.IsBool(), Secret: f.Secret, List: f.IsList(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Setting) int {

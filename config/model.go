@@ -112,7 +112,7 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	for _, f := range model.Fields() {
 		known = append(known, f.Path)
 	}
-	hint := setting.Suggest(name, known)
+	hint := setting.SuggestPath(name, known)
 	inside, found := strings.CutPrefix(name, "params.")
 	switch {
 	case found && slices.Contains(known, inside): // as in requests that load models

@@ -68,7 +68,7 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 // declared one, or is a path, is taken for a mistake.
 func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
 	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" || setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
-		return params, k.unknown(name, own)
+		return params, k.unknown(name, own, requestable(model)...)
 	}
 	var list []string
 	if text, ok := params[k.Others].(string); ok {
@@ -90,6 +90,17 @@ func (k Kind) other(params stream.Params, name string, value any, model, own *se
 	}
 	params[k.Others] = string(text)
 	return params, nil
+}
+
+// requestable returns the settings that a request may set.
+func requestable(t *setting.Table) (paths []string) {
+	for _, f := range t.Fields() {
+		if f.Request != "" {
+			paths = append(paths, f.Path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // mayRequestWorkers reports whether a request may ask for n workers of a model.

@@ -223,15 +223,15 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 	return ptr, setting.Join(errs...)
 }
 
-// unknown returns the error about a parameter that the kind does not have.
-func (k Kind) unknown(name string, t *setting.Table) error {
+// unknown returns the error about a parameter that the kind does not have. others are the names of the settings of every model that can be set in the same place.
+func (k Kind) unknown(name string, t *setting.Table, others ...string) error {
 	own := t.Below("")
-	hint := setting.Suggest(name, own)
-	switch {
-	case hint == "" && len(own) == 0:
-		hint = ": it has none"
-	case hint == "":
-		hint = ": it has " + strings.Join(own, ", ")
+	hint := setting.SuggestPath(name, append(slices.Clone(own), others...))
+	if hint == "" {
+		hint = ": it has " + cmp.Or(strings.Join(own, ", "), "none")
+		if len(others) > 0 {
+			hint += "; every model has " + strings.Join(others, ", ")
+		}
 	}
 	return stream.Errorf(stream.InvalidArgument, name, "is not a parameter of %s%s", k.Name, hint)
 }

@@ -108,7 +108,7 @@ func (s settings) markdown(w io.Writer) error {
 		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s |\n", k.Path, k.Flag, k.Env, defaultText(k), cell(k.Range), cell(k.Meaning()))
 	}
 	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", config.EnvModels)
-	b.WriteString("\n## A model\n\nKeys of an entry under `models`.\n\n")
+	b.WriteString("\n## A model\n\nKeys of an entry under `models`. The column `request` says which of them the parameters of a load or swap may set, too, by their whole path: any value,\nor values up to a largest one. Without an entry, only the configuration and `serve --model` can set the key. The same column of the other tables says it of the parameters of a kind of worker, and\nof the keys of a stream that a request adds or changes.\n\n    millrace models load delay batching.max_size=4 fixed=5ms\n\n")
 	keys(&b, s.Model)
 	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see [streams.md](streams.md).\n\n")
 	keys(&b, s.Stream)
@@ -126,10 +126,22 @@ func (s settings) markdown(w io.Writer) error {
 
 // keys writes the table of settings that are keys of the file only.
 func keys(b *strings.Builder, list []config.Setting) {
-	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
+	b.WriteString("| key | default | values | request | meaning |\n|---|---|---|---|---|\n")
 	for _, k := range list {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), cell(k.Meaning()))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), requestText(k), cell(k.Doc))
 	}
+}
+
+// requestText says what a request may set; "" = nothing.
+func requestText(k config.Setting) string {
+	text := k.Request
+	if text != "" && text != "any" {
+		text = "at most " + text
+	}
+	if k.Short != "" {
+		text += ", also as `" + strings.Join(strings.Fields(k.Short), "`, `") + "`"
+	}
+	return text
 }
 
 // defaultText describes the value of a setting that is left out.

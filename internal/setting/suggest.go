@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Suggest returns " (did you mean x?)" with the known word that is most similar to an
@@ -19,6 +20,35 @@ func Suggest(word string, known []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// SuggestPath returns " (did you mean PATH?)" with the path that has all words of an unknown one, if that has several, such as
+// batching.max_size for max_batch_size or batching.size, and the fewest others; else with the path nearest to it, as Suggest; or "".
+func SuggestPath(unknown string, paths []string) string {
+	words := wordsOf(unknown)
+	best, others := "", 0
+	for _, path := range paths {
+		of := wordsOf(path)
+		if len(words) < 2 || path == unknown || slices.ContainsFunc(words, func(w string) bool { return !slices.ContainsFunc(of, func(o string) bool { return sameWord(w, o) }) }) {
+			continue
+		}
+		if n := len(of) - len(words); best == "" || n < others {
+			best, others = path, n
+		}
+	}
+	if best == "" {
+		return Suggest(unknown, paths)
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+func wordsOf(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '_' })
+}
+
+// sameWord reports whether two words are the same, also as in batch and batching.
+func sameWord(a, b string) bool {
+	return a == b || min(len(a), len(b)) > 3 && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }
 
 // Resembles reports whether a word is one of the known ones with a typing error. Words of up to 4 letters resemble too many.

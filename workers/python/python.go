@@ -157,7 +157,7 @@ func (s *settings) interpreter() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", stream.Errorf(stream.NotFound, "python", "%s was not found: install Python 3.9 or newer, or set python or venv to where it is (%w)", name, err)
+		return "", stream.Errorf(stream.NotFound, "python", "%s was not found: install Python 3.9 or newer, or set python or venv to where it is: in the configuration of the model, or at millrace serve (of a file that a request sends, of the model of that name; a request cannot set them) (%w)", name, err)
 	}
 	return filepath.Abs(path)
 }
