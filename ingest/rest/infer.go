@@ -49,12 +49,11 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 type call struct {
 	inference.Call
 	opt    request.Options
-	strict bool // the client can read only the form that it asked for
+	strict bool // the request is a message, which may ask for binary data
 
 	isBinary func(i int) bool // k.binary
 	room     httpd.Room
 	alloc    func(n int) []byte
-	raw      bool // every output is sent as raw bytes
 
 	head   []byte     // the reply's JSON, or that between its large tensors
 	pieces oip.Pieces // it all, ...
@@ -81,7 +80,7 @@ func (k *call) free() {
 	k.pieces.Reset()
 	k.piece = nil
 	k.opt.Reset()
-	k.raw, k.strict = false, false
+	k.strict = false
 	if cap(k.head) > maxKept {
 		k.head = nil
 	}

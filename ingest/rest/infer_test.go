@@ -209,12 +209,60 @@ func TestInferPicture(t *testing.T) {
 			t.Errorf("%s: the first pixel is %v", name, v)
 		}
 	}
-	// Bytes that JSON cannot represent are returned raw when no form was requested.
-	a := r.ask("POST", "/v2/models/identity/infer", asJPEG, "Content-Type: image/jpeg")
-	if a.StatusCode != 200 || len(a.data()) != 4+len(asJPEG) || !bytes.Equal(a.data()[4:], asJPEG) {
-		t.Errorf("%s, %d bytes", a.Status, len(a.data()))
+	r.noLeases()
+}
+
+// TestNoJSON: a result that JSON cannot represent is refused with how to ask for it, whatever the form of the request, and is
+// answered to those who ask.
+func TestNoJSON(t *testing.T) {
+	r := start(t, nil, "identity")
+	file := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x02\x00\x00\x00\x02\x08\x02\x00\x00\x00")
+	message := func(more string) []byte {
+		return []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":` + fmt.Sprint(4+len(file)) + `}}]` + more + `}`)
 	}
-	if a := r.ask("POST", "/v2/models/identity/infer?outputs=json", asJPEG, "Content-Type: image/jpeg"); a.StatusCode != 400 || !strings.Contains(a.String(), "binary") {
+	body := append(binary.LittleEndian.AppendUint32(nil, uint32(len(file))), file...)
+	for name, c := range map[string]struct {
+		query  string
+		head   []byte // nil = the body is the file alone
+		output string
+	}{
+		"file": {"", nil, "payload"}, "file, JSON": {"?outputs=json", nil, "payload"}, "message": {"", message(""), "x"}, "message, JSON": {"?outputs=json", message(""), "x"},
+	} {
+		send, header := file, "Content-Type: image/png"
+		if c.head != nil {
+			send, header = append(c.head, body...), fmt.Sprint("Inference-Header-Content-Length: ", len(c.head))
+		}
+		a := r.ask("POST", "/v2/models/identity/infer"+c.query, send, header)
+		text := a.String()
+		for _, want := range []string{"outputs[0].data[0]", "ask for it as binary data: outputs=binary in the query", `\"binary_data_output\":true`, "data=OUTPUT in the query"} {
+			if a.StatusCode != 400 || !strings.Contains(text, want) {
+				t.Errorf("%s: %s lacks %q", name, text, want)
+			}
+		}
+		if c.query != "" {
+			continue
+		}
+		if a := r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header); a.StatusCode != 200 || !bytes.Equal(a.data(), body) {
+			t.Errorf("%s, binary: %v", name, a)
+		}
+		output := fmt.Sprint(r.ask("POST", "/v2/models/identity/infer?outputs=binary", send, header).get("outputs", "0", "name"))
+		a = r.ask("POST", "/v2/models/identity/infer?data="+output, send, header)
+		if a.StatusCode != 200 || !bytes.Equal(a.body, file) || a.Header.Get("Content-Type") != "image/png" || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Inference-Header-Content-Length") != "" {
+			t.Errorf("%s, data: %s %v %q", name, a.Status, a.Header, a.body)
+		}
+		for query, want := range map[string]string{"data=no": `\"no\" is not an output of the result, which has ` + output, "data=" + output + "&outputs=json": "is sent with outputs=json", "data=": "is not the name of an output"} {
+			if a := r.ask("POST", "/v2/models/identity/infer?"+query, send, header); a.StatusCode != 400 || !strings.Contains(a.String(), want) {
+				t.Errorf("%s, %s: %v, want %s", name, query, a, want)
+			}
+		}
+	}
+	if a := r.ask("POST", "/v2/models/identity/infer?data=x", []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[2],"data":["a","b"]}]}`)); a.StatusCode != 400 || !strings.Contains(a.String(), "only the data of one element of BYTES") {
+		t.Error(a)
+	}
+	if a := r.ask("POST", "/v2/models/identity/infer?data=x", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 200 || string(a.body) != "\x01\x02" || a.Header.Get("Content-Type") != "application/octet-stream" {
+		t.Error(a)
+	}
+	if a := r.ask("POST", "/v2/models/identity/infer_stream?data=x", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1,2]}]}`)); a.StatusCode != 400 || !strings.Contains(a.String(), "events carry JSON") {
 		t.Error(a)
 	}
 	r.noLeases()

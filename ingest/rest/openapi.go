@@ -48,6 +48,7 @@ var inferQuery = []openapi.Param{
 	{Name: "shape", Type: "string", Doc: "of a body that is the bytes of one tensor: 1,3,-1"},
 	{Name: "deadline_ms", Type: "number", Doc: "time in which the request must be answered"},
 	{Name: "outputs", Type: "string", Doc: "json, binary or none"},
+	{Name: "data", Type: "string", Doc: "an output whose data are the whole reply: an element of BYTES, such as a picture file, as it is"},
 }
 
 // allQuery is the option of what is about the regions of shared memory.

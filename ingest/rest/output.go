@@ -1,11 +1,17 @@
 package rest
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"io"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"millrace/ingest/frames"
 	"millrace/ingest/rest/request"
@@ -31,18 +37,20 @@ func (k *call) write(c *fiber.Ctx) error {
 		return err
 	}
 	k.Response.NotFinite = true // as the JSON of all protocols, and of other servers, has them
-	err := k.encode()
-	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested && !errors.Is(err, buf.ErrBudget) {
-		// The client sent no message that could have asked for binary data, and JSON
-		// cannot represent this result.
-		k.raw = true
-		err = k.encode()
+	h := &c.Response().Header
+	if k.opt.Data != "" {
+		if err := k.data(h); err != nil {
+			return err
+		}
+		k.timing = frames.AppendTiming(k.timing[:0], &r.Timing)
+		h.SetBytesV("Server-Timing", k.timing)
+		k.traceresponse(c)
+		return nil
 	}
-	if err != nil {
-		return unsendable(err)
+	if err := k.encode(); err != nil {
+		return howToAsk(unsendable(err), r.Model)
 	}
 	k.parts = oip.BinaryParts(k.parts[:0], k.Response.Outputs, k.isBinary)
-	h := &c.Response().Header
 	if len(k.parts) == 0 {
 		h.SetContentType(fiber.MIMEApplicationJSON)
 	} else {
@@ -56,6 +64,53 @@ func (k *call) write(c *fiber.Ctx) error {
 	k.timing = frames.AppendTiming(k.timing[:0], &r.Timing)
 	h.SetBytesV("Server-Timing", k.timing)
 	k.traceresponse(c)
+	return nil
+}
+
+// howToAsk adds to an error about a result that is no JSON how a client of REST gets it.
+func howToAsk(err error, m *stream.Model) error {
+	var e *stream.Error
+	if !errors.Is(err, oip.ErrNotJSON) || !errors.As(err, &e) {
+		return err
+	}
+	route := ""
+	if m.App != nil {
+		route = "; or call a route of its own, such as /apps/" + m.Name + "/infer"
+	}
+	return stream.Errorf(e.Code, e.Field, `%s: outputs=binary in the query, or "parameters":{"binary_data_output":true} in the JSON of the request; or data=OUTPUT in the query, for the bytes of that output alone, such as a picture file%s`, e.Msg, route)
+}
+
+// data makes the reply from the data of one output: the only element of BYTES, or the bytes of numbers.
+func (k *call) data(h *fasthttp.ResponseHeader) error {
+	i := slices.IndexFunc(k.Response.Outputs, func(t oip.Tensor) bool { return t.Name == k.opt.Data })
+	if i < 0 {
+		names := make([]string, len(k.Response.Outputs))
+		for i := range names {
+			names[i] = k.Response.Outputs[i].Name
+		}
+		return stream.Errorf(stream.InvalidArgument, "data", "%.64q is not an output of the result, which has %s", k.opt.Data, cmp.Or(strings.Join(names, ", "), "none"))
+	}
+	t := &k.Response.Outputs[i]
+	data := t.Data
+	switch {
+	case t.Shared:
+		return stream.Errorf(stream.InvalidArgument, "data", "output %.64q is written to shared memory: leave the option out", t.Name)
+	case t.Datatype == oip.Bytes:
+		if len(data) < 4 || int(binary.LittleEndian.Uint32(data)) != len(data)-4 {
+			return stream.Errorf(stream.InvalidArgument, "data", "output %.64q has the shape %v: only the data of one element of BYTES can be the whole reply. Leave the option out, or ask for outputs=binary", t.Name, t.Shape)
+		}
+		data = data[4:]
+	}
+	k.head, k.parts, k.size = k.head[:0], k.parts[:0], len(data)
+	if len(data) > 0 {
+		k.parts = append(k.parts, data)
+	}
+	kind := http.DetectContentType(data)
+	if !strings.HasPrefix(kind, "image/") { // a page would be one of the server's origin
+		kind = fiber.MIMEOctetStream
+	}
+	h.SetContentType(kind)
+	h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	return nil
 }
 
@@ -125,7 +180,7 @@ func (k *call) binary(i int) bool {
 	case request.AsBinary:
 		return true
 	}
-	return k.raw || k.Request.WantsBinary(k.Response.Outputs[i].Name)
+	return k.Request.WantsBinary(k.Response.Outputs[i].Name)
 }
 
 // maxGathered is the size of a reply up to which copying its parts together costs less

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/rest/request"
+	"millrace/stream"
 )
 
 // readOptions reads the query. Clients of other servers send options that mean nothing
@@ -27,6 +28,9 @@ func (k *call) readOptions(a *Adapter, c *fiber.Ctx) (err error) {
 			err = k.opt.Set(view(key), view(value))
 		}
 	})
+	if err == nil && k.opt.Data != "" && k.opt.Outputs != request.AsRequested {
+		err = stream.Errorf(stream.InvalidArgument, "data", "is sent with outputs=%s: the reply is either the data of one output, or a message with all of them", k.opt.Outputs)
+	}
 	return err
 }
 

@@ -129,6 +129,9 @@ func (q *asked) onlyJSON() error {
 	if q.opt.Outputs == request.AsBinary {
 		return stream.Errorf(stream.Unsupported, "outputs", "events carry JSON: leave it out, or send json or none")
 	}
+	if q.opt.Data != "" {
+		return stream.Errorf(stream.Unsupported, "data", "events carry JSON: leave it out, or call infer")
+	}
 	if !q.strict { // the body was no message
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"millrace/stream"
 )
@@ -31,6 +32,7 @@ type Options struct {
 	HasShape      bool
 	Deadline      time.Duration
 	Outputs       string
+	Data          string // the output whose data are the whole reply; "" = none
 }
 
 // datatypes are those that an option may name.
@@ -47,7 +49,7 @@ const maxDeadline = time.Hour
 func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
 
 // Names are the options.
-var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs"}
+var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs", "data"}
 
 // OfInfer returns the name of an option that is set and means something for infer only, ""
 // when none is.
@@ -67,6 +69,8 @@ func (o *Options) OfInfer() string {
 		return "shape"
 	case o.Outputs == AsJSON || o.Outputs == AsBinary:
 		return "outputs"
+	case o.Data != "":
+		return "data"
 	}
 	return ""
 }
@@ -130,8 +134,13 @@ func (o *Options) Set(key, value string) (err error) {
 		default:
 			return bad("json, binary or none")
 		}
+	case "data":
+		if value == "" || len(value) > 256 || strings.ContainsFunc(value, unicode.IsControl) {
+			return bad("the name of an output")
+		}
+		o.Data = strings.Clone(value)
 	default:
-		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
+		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms, outputs and data")
 	}
 	return nil
 }
