@@ -131,7 +131,41 @@ class Boxes:
     __slots__ = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
 
     def __init__(self, boxes: Any, scores: Any = None, classes: Any = None, labels: Any = None, ids: Any = None, keypoints: Any = None):
-        self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = boxes, scores, classes, labels, ids, keypoints
+        self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = map(_kept, (boxes, scores, classes, labels, ids, keypoints))
+        self._check()
+
+    def _check(self) -> None:
+        """Raises ValueError, with what to write, where something is not of its shape."""
+        shape = _shape(self.boxes, "boxes")
+        if shape[1:] != [4] and shape[:1] != [0]:
+            more = ""
+            if shape == [4]:
+                more = f"; for one box write Boxes([{_list(self.boxes)}])"
+            elif len(shape) == 3 and shape[0] == 1 and shape[2] == 4:
+                more = "; the boxes of one picture have no batch axis: write Boxes(boxes[0])"
+            raise ValueError(f"Boxes: boxes must be [n, 4], x1, y1, x2, y2 of each box, got {_told(self.boxes, shape)}{more}")
+        n = shape[0]
+        for name in ("scores", "classes", "labels", "ids"):
+            values = getattr(self, name)
+            if values is not None:
+                self._check_each(name, values, n)
+        if self.keypoints is not None:
+            got = _shape(self.keypoints, "keypoints")
+            if got[:1] != [n] or n and (len(got) != 3 or got[2] != 3) and got[1:] != [0]:
+                raise ValueError(f"Boxes: keypoints must be [{n}, k, 3], x, y, score of each point of each of {n} boxes, got {_told(self.keypoints, got)}")
+
+    @staticmethod
+    def _check_each(name: str, values: Any, n: int) -> None:
+        want = f"Boxes: {name} must be [{n}], {'a text' if name == 'labels' else 'a number'} for each of {n} box{'' if n == 1 else 'es'}"
+        got = _shape(values, name)
+        if not got:
+            one = values.item() if hasattr(values, "item") else values
+            raise ValueError(f"{want}, got {one!r:.100}; write {'labels' if isinstance(one, str) else name}=[{', '.join([repr(one)[:100]] * min(n, 4))}{', ...' if n > 4 else ''}]")
+        text = next((v for v in values if isinstance(v, str)), None) if name != "labels" else None
+        if text is not None:
+            raise ValueError(f"{want}, got {text!r:.100}; texts are labels: write labels=[{text!r:.100}{', ...' if got[0] > 1 else ''}]")
+        if got != [n]:
+            raise ValueError(f"{want}, got {got}")
 
     def __class_getitem__(cls, item: Any) -> BoxesHint:
         return BoxesHint(item if isinstance(item, tuple) else (item,))
@@ -142,8 +176,6 @@ class Boxes:
         a, b, c, d = place
         rows = [[float(v) for v in box] for box in _list(self.boxes)]
         n = len(rows)
-        if any(len(row) != 4 for row in rows):
-            raise Error("Boxes: each of boxes is x1, y1, x2, y2")
         numbers = array.array("f", [v for x1, y1, x2, y2 in rows for v in (x1 * a + b, y1 * c + d, x2 * a + b, y2 * c + d)])
         scores = array.array("f", map(float, self._of(self.scores, n, "scores", 1.0)))
         classes = array.array("q", map(int, self._of(self.classes, n, "classes", 0)))
@@ -156,8 +188,6 @@ class Boxes:
         if self.keypoints is not None:
             points = [[[float(v) for v in p] for p in k] for k in self._of(self.keypoints, n, "keypoints", [])]
             k = len(points[0]) if points else 0
-            if any(len(p) != k or any(len(x) != 3 for x in p) for p in points):
-                raise Error("Boxes: keypoints are n x k x 3")
             flat = array.array("f", [v for p in points for x, y, score in p for v in (x * a + b, y * c + d, score)])
             out["keypoints"] = Tensor("FP32", (n, k, 3), flat.tobytes())
         return out
@@ -166,7 +196,7 @@ class Boxes:
         if values is None:
             return [default] * n
         values = _list(values)
-        if len(values) != n:
+        if len(values) != n:  # they were changed later
             raise Error(f"Boxes: there are {n} boxes and {len(values)} {name}")
         return values
 
@@ -196,6 +226,30 @@ class BoxesHint:
     def __call__(self) -> Any:
         """Lets typing accept an instance as a hint."""
         raise TypeError("a hint cannot be called")
+
+
+def _shape(values: Any, name: str) -> list[int]:
+    """Returns the shape of an array or of nested lists; [] of a number, a text and other values."""
+    shape = getattr(values, "shape", None)
+    if shape is not None:
+        return list(shape)
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+        return []
+    inner = [[] if type(v) in (float, int, str) else _shape(v, name) for v in values]
+    other = next((i for i in inner if i != inner[0]), None)
+    if other is not None:
+        raise ValueError(f"Boxes: {name} has items of the shapes {inner[0]} and {other}: want items of one shape")
+    return [len(values), *(inner[0] if inner else [])]
+
+
+def _told(value: Any, shape: list[int]) -> str:
+    """Says what was given: the shape, or a value that has none."""
+    return str(shape) if shape else "Boxes" if isinstance(value, Boxes) else f"{value!r:.100}"
+
+
+def _kept(values: Any) -> Any:
+    """Returns values that can be read several times: what yields them once becomes a list."""
+    return list(values) if hasattr(values, "__next__") else values
 
 
 def _list(values: Any) -> list[Any]:

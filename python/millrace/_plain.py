@@ -116,7 +116,7 @@ def _not_finite(value: Any, at: str, depth: int) -> str:
         try:
             return _not_finite(plain(value), at, depth + 1)
         except TypeError:
-            return f"{at or 'it'} is of type {type(value).__name__}, which is no type of JSON"
+            return "" if hasattr(value, "_json") else f"{at or 'it'} is of type {type(value).__name__}, which is no type of JSON"
     for where, v in items:
         found = _not_finite(v, where, depth + 1)
         if found:

@@ -121,6 +121,37 @@ class TestArrays(TestCase):
         child.picture = 80, 40
         self.assertEqual(body(child.call("infer", b"a picture", "image/png"))["left"]["boxes"], [[20, 10, 40, 30]])
 
+    def test_wrong_boxes(self) -> None:
+        """Boxes of another shape are refused where they are made, with what to write."""
+        from millrace import Boxes
+        box, two = [[1, 2, 3, 4]], [[1, 2, 3, 4], [5, 6, 7, 8]]
+        for make, text in (
+            (lambda: Boxes([1, 2, 3, 4]), "boxes must be [n, 4], x1, y1, x2, y2 of each box, got [4]; for one box write Boxes([[1, 2, 3, 4]])"),
+            (lambda: Boxes(np.array([1, 2, 3, 4])), "got [4]; for one box write Boxes([[1, 2, 3, 4]])"),
+            (lambda: Boxes([box]), "got [1, 1, 4]; the boxes of one picture have no batch axis: write Boxes(boxes[0])"),
+            (lambda: Boxes([[1, 2, 3]]), "got [1, 3]"), (lambda: Boxes(7), "got 7"), (lambda: Boxes(Boxes(box)), "got Boxes"), (lambda: Boxes("a"), "got 'a'"),
+            (lambda: Boxes([[1, 2, 3, 4], [1, 2, 3]]), "boxes has items of the shapes [4] and [3]: want items of one shape"),
+            (lambda: Boxes([[1, 2, 3, 4], 5]), "boxes has items of the shapes [4] and []"),
+            (lambda: Boxes(box, scores=0.5), "scores must be [1], a number for each of 1 box, got 0.5; write scores=[0.5]"),
+            (lambda: Boxes(two, np.float32(0.5)), "scores must be [2], a number for each of 2 boxes, got 0.5; write scores=[0.5, 0.5]"),
+            (lambda: Boxes(two, [0.5]), "scores must be [2], a number for each of 2 boxes, got [1]"),
+            (lambda: Boxes(box, np.zeros((1, 1))), "scores must be [1], a number for each of 1 box, got [1, 1]"),
+            (lambda: Boxes(box, ["cat"]), "scores must be [1], a number for each of 1 box, got 'cat'; texts are labels: write labels=['cat']"),
+            (lambda: Boxes(box, "cat"), "got 'cat'; write labels=['cat']"), (lambda: Boxes(box, classes=["cat"]), "classes must be [1], a number for each of 1 box, got 'cat'; texts are"),
+            (lambda: Boxes(box, classes=3), "classes must be [1], a number for each of 1 box, got 3; write classes=[3]"),
+            (lambda: Boxes(box, labels="cat"), "labels must be [1], a text for each of 1 box, got 'cat'; write labels=['cat']"),
+            (lambda: Boxes(box, labels=["cat", "dog"]), "labels must be [1], a text for each of 1 box, got [2]"), (lambda: Boxes(box, ids=[]), "ids must be [1]"),
+            (lambda: Boxes(box, keypoints=[[1, 2, 3]]), "keypoints must be [1, k, 3], x, y, score of each point of each of 1 box"),
+            (lambda: Boxes(box, keypoints=[[[1, 2]]]), "got [1, 1, 2]"), (lambda: Boxes(box, keypoints=5), "got 5"), (lambda: Boxes(two, keypoints=[[[1, 2, 3]]]), "got [1, 1, 3]"),
+        ):
+            with self.assertRaises(ValueError, msg=text) as caught:
+                make()
+            self.assertIn(text, str(caught.exception))
+        for right in (Boxes([]), Boxes(np.zeros((0, 4))), Boxes(np.zeros(0), [], [], [], [], []), Boxes(zip([1], [2], [3], [4]), map(float, [1]), labels=(t for t in ["cat"])),
+                      Boxes(np.array(two), np.zeros(2), np.zeros(2, int), np.array(["a", "b"]), (1, 2), np.zeros((2, 5, 3))), Boxes(box, keypoints=[[]]),
+                      Boxes([np.array([1, 2, 3, 4])], [np.float32(1)], keypoints=[[(1, 2, 3)]]), Boxes([], keypoints=np.zeros((0, 17, 3)))):
+            right.scaled((1, 0, 1, 0))
+
     def test_shared_memory(self) -> None:
         """Inputs are read in shared memory and results written there; what does not fit follows the message."""
         child = self.start("""
