@@ -299,7 +299,7 @@ func checkMachines(t *testing.T, r *recipe) {
 // machine that has answered.
 func (r *recipe) machine(t *testing.T, route string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+":8000/v2/models/echo/infer", bytes.NewReader(make([]byte, 100<<10)))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+":8000/v2/models/echo/infer?outputs=binary", bytes.NewReader(make([]byte, 100<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}

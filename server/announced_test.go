@@ -107,7 +107,7 @@ func TestShareOfAClient(t *testing.T) {
 	}
 	// send sends a body but for its last byte; the reply says whether it was refused.
 	send := func(c net.Conn, n int) {
-		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
+		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=binary HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
 		_, _ = c.Write(make([]byte, n-1)) // fails when it is refused
 	}
 	var greedy []net.Conn

@@ -84,8 +84,8 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if cfg.Options, err = pairs("--option", options); err != nil {
 			return err
 		}
-		if _, given := cfg.Options["outputs"]; !given && cfg.Protocol == load.WebSocketProtocol {
-			cfg.Options["outputs"] = "binary" // JSON has no notation for NaN and infinities
+		if _, given := cfg.Options["outputs"]; !given && cfg.Protocol != load.V1Protocol {
+			cfg.Options["outputs"] = "binary" // JSON has no notation for bytes that are no text
 		}
 		if cfg.Header, err = pairs("--header", header); err != nil {
 			return err

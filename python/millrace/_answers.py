@@ -13,7 +13,9 @@ from ._endpoints import Bound, Endpoint
 from ._errors import Error, LoadError
 from ._pictures import MORE, OUTPUTS, Boxes, BoxesHint
 from ._tensors import Prepared, Tensor
-from ._types import ObjectType, TensorType
+from ._types import BytesType, ObjectType, TensorType
+
+_BYTES = (bytes, bytearray, memoryview)
 
 OUTPUT = "output"
 """The name of the only output."""
@@ -36,9 +38,9 @@ def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
         t = _types.of(hint, f"{where}: the result")
     except LoadError:
         return []
-    if isinstance(t, ObjectType) and t.members and all(isinstance(m, TensorType) for m in t.members.values()):
+    if isinstance(t, ObjectType) and t.members and all(isinstance(m, (TensorType, BytesType)) for m in t.members.values()):
         return [{"name": n, "datatype": m.spec[0], "shape": m.spec[1]} for n, m in t.members.items() if m.spec]
-    if isinstance(t, _types.DictType) and isinstance(t.item, (TensorType, _types.AnyType)) or t.spec is None:
+    if isinstance(t, _types.DictType) and isinstance(t.item, (TensorType, BytesType, _types.AnyType)) or t.spec is None:
         return []
     return [{"name": OUTPUT, "datatype": t.spec[0], "shape": t.spec[1]}]
 
@@ -75,7 +77,7 @@ class Answers:
                 body = self._json(e, r, body)
                 value.content_type = value.content_type or "application/json"
             send(body, value.status, value.content_type, value.headers or headers)
-        elif isinstance(value, (bytes, bytearray, memoryview)):
+        elif isinstance(value, _BYTES):
             send(value, status, None, headers)
         else:
             send(self._json(e, r, value).encode("utf-8", "replace"), status, "application/json", headers)
@@ -95,19 +97,23 @@ class Answers:
         if isinstance(value, Response):
             raise Error(f"{e.name} returned a Response, which answers calls of routes: this request is a frame, whose result is arrays or JSON")
         if isinstance(value, dict):
-            if any(_is_array(v) for v in value.values()):
+            if self._several(value):
                 return {str(k): v for k, v in value.items()}
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            if any(_is_array(v) for v in fields.values()):
+            if self._several(fields):
                 return fields
-        if _is_array(value) or isinstance(value, (bytes, bytearray, memoryview, str, bool, int, float)):
+        if _is_array(value) or isinstance(value, (*_BYTES, str, bool, int, float)):
             return {OUTPUT: _scalar(value)}
         if isinstance(value, (list, tuple)) and self._declared.get(OUTPUT, ("BYTES",))[0] != "BYTES":
             return {OUTPUT: value}
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise Error(f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself")
         return {OUTPUT: self._json(e, r, value)}
+
+    def _several(self, members: dict[Any, Any]) -> bool:
+        """Reports whether the members of a result are outputs of their own: one is an array or bytes, and the type does not say that it is one object."""
+        return (OUTPUT not in self._declared or OUTPUT in members) and any(_is_array(v) or isinstance(v, _BYTES) for v in members.values())
 
     def _json(self, e: Endpoint, r: Request, value: Any) -> str:
         """Returns the JSON text of a result, with its boxes in pixels of the frame as it was sent."""

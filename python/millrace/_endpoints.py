@@ -11,7 +11,7 @@ from . import _plain, _types
 from ._application import Batch as Requests
 from ._application import Request, binding
 from ._errors import Error, LoadError
-from ._pictures import ImageType
+from ._pictures import PARTS, Boxes, ImageType, boxes_inputs
 from ._types import MISSING, AnyType, Errors, Invalid, ListType, TensorType, Type, UnionType, wrong
 from ._wire import decode_json
 
@@ -126,6 +126,7 @@ class Endpoint:
         self.data = [p for p in self.parameters if not p.keyword]
         self.picture = next((p.type.picture for p in self.parameters if p.type.picture is not None), None)
         self.by_name = {p.name: p for p in self.parameters}
+        self.boxes = self._boxes()
         self._defaults = {p.name: p.default for p in self.parameters}
         result = hints.get("return", inspect.Parameter.empty)
         self.streams = inspect.isgeneratorfunction(plain) or asynchronous_parts or _is_iterator(result)
@@ -176,13 +177,26 @@ class Endpoint:
         """Returns the default of an argument."""
         return self._defaults.get(name)
 
+    def _boxes(self) -> Parameter | None:
+        """Returns the argument of the type Boxes, whose inputs have the names of its parts."""
+        found = [p for p in self.parameters if p.type.boxes]
+        if not found:
+            return None
+        if len(found) > 1 or self.batch or found[0].keyword:
+            raise LoadError(f"{self.name}: {found[-1].name} has the type Boxes, which one argument of a function for one request may have, in front of *: "
+                            'take the others as millrace.Tensor["FP32", -1, 4]')
+        taken = [n for n in PARTS if n in self.by_name and n != found[0].name]
+        if taken:
+            raise LoadError(f"{self.name}: {found[0].name} has the type Boxes, which takes the input {taken[0]}, too: leave out the argument {taken[0]}, and use {found[0].name}.{taken[0]}")
+        return found[0]
+
     # The model.
 
     def model(self) -> dict[str, Any]:
         """Returns the members inputs, outputs, any, batch and image of the message `model`."""
         self._any = not self.data or any(p.type.spec is None or p.default is not MISSING for p in self.data) or self.takes_any_keyword
         out: dict[str, Any] = {"any": self._any, "batch": self.max_batch > 1, "outputs": self._outputs()}
-        out["inputs"] = [t for t in map(_described, self.data) if t]
+        out["inputs"] = [t for p in self.data for t in (boxes_inputs(p.default is not MISSING) if p.type.boxes else [_described(p)]) if t]
         first = self.data[0].type.picture if self.data else None
         if first is not None and (self._any or len(self.data) == 1):
             out["image"] = {"width": first.width, "height": first.height, "color": first.color, "layout": "NHWC"}
@@ -218,6 +232,11 @@ class Endpoint:
             binding.reset(token)
         if self.picture is not None and self.picture.sent is not None:  # it came in a body or in BYTES
             r.picture_sent(self.picture.sent)
+        if self.boxes is not None and self.picture is not None and not errors:  # in pixels of the picture that the function gets
+            place = r.picture_map((self.picture.width, self.picture.height))
+            for row in rows:
+                if isinstance(given := row.get(self.boxes.name), Boxes):
+                    row[self.boxes.name] = given.placed(place)
         if errors:
             raise Invalid(errors)
         context = None
@@ -291,8 +310,17 @@ class Endpoint:
             except (ValueError, RecursionError) as e:
                 raise Error(f"the body looks like JSON, and is none: {e}. Send it with Content-Type: application/json", "invalid_argument", 400) from None
         if kind not in ("application/x-www-form-urlencoded", "multipart/form-data"):
-            if self.raw is None or len([p for p in self.data if p.default is MISSING]) > 1:
-                raise Error(f"{self.name} takes JSON or a form, not {kind[:100]}", "unsupported", 415)
+            needed = [p for p in self.data if p.default is MISSING]
+            if self.raw is None or len(needed) > 1:
+                more = ""
+                if (kind.startswith("image/") or _types.is_picture(body)) and self.raw is None and self.data:
+                    more = f". The body {_types.picture_hint((needed or self.data)[0].name)}"
+                elif self.raw is not None:
+                    more = f": a body of another type fills one argument, and {', '.join(p.name for p in needed)} are needed. Send a form with a field or file for each"
+                raise Error(f"{self.name} takes JSON or a form, not {kind[:100]}{more}", "unsupported", 415)
+            if isinstance(self.raw.type, _types.Plain) and _types.is_picture(body):
+                wrong(errors, ("body",), _types.picture_hint(self.raw.name), "picture")
+                return {self.raw.name: MISSING}
             return {self.raw.name: self.raw.type.payload(body, ("body",), errors)}
         try:
             fields = _forms.read(body, content_type)
@@ -409,7 +437,11 @@ class Endpoint:
         tensors = r.tensors
         split = self.dense_rows or r.dense
         rows: list[dict[str, Any]] = [dict(rest) for _ in range(r.rows if split else 1)]
+        parts: dict[str, Any] = {}  # of the argument of the type Boxes
         for name, t in tensors.items():
+            if self.boxes is not None and name in PARTS and (name != self.boxes.name or t.datatype != "BYTES"):
+                parts[name] = t
+                continue
             p = self.by_name.get(name)
             if p is None and not self.takes_any_keyword:
                 wrong(errors, ("inputs", name), f"is not an input of {self.name}: it takes {', '.join(self.by_name) or 'none'}", "extra_forbidden")
@@ -420,6 +452,8 @@ class Endpoint:
                 continue
             for i, row in enumerate(rows):
                 row[name] = of.tensor(t.row(i, r.rows, split), ("inputs", name), errors)
+        if self.boxes is not None and parts:
+            rows[0][self.boxes.name] = self.boxes.type.boxes.of_parts(parts, ("inputs",), errors)
         return rows
 
     def array(self, p: Parameter, requests: Requests) -> Any:
@@ -451,13 +485,13 @@ def _item(hint: Any) -> Any:
 
 def _described(p: Any) -> dict[str, Any] | None:
     """Returns an input as the message `model` has it; None if its type says nothing of a tensor."""
-    t = p.type.picture
-    if isinstance(t, ImageType) and (p.type.spec is None or t is p.type):
+    t = p.type if p.default is MISSING else _types.without_null(p.type)  # who wants null leaves the input out
+    if isinstance(t, ImageType):
         out = _pixels(p)
-    elif isinstance(p.type, ListType):  # one JSON text, or an element of BYTES for each item
+    elif isinstance(t, ListType):  # one JSON text, or an element of BYTES for each item
         out = {"name": p.name, "datatype": "BYTES", "shape": [-1]}
-    elif p.type.spec is not None:
-        out = {"name": p.name, "datatype": p.type.spec[0], "shape": p.type.spec[1]}
+    elif t.spec is not None:
+        out = {"name": p.name, "datatype": t.spec[0], "shape": t.spec[1]}
     else:
         return None
     if p.default is not MISSING:

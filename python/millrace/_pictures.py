@@ -192,6 +192,20 @@ class Boxes:
             out["keypoints"] = Tensor("FP32", (n, k, 3), flat.tobytes())
         return out
 
+    def placed(self, place: tuple[float, float, float, float]) -> Boxes:
+        """Returns the boxes in pixels of a picture whose pixels x, y are x*a + b, y*c + d here."""
+        a, b, c, d = place
+        if place == (1.0, 0.0, 1.0, 0.0) or not a or not c:
+            return self
+        np = _tensors.numpy()
+        moved, points = [[(x1 - b) / a, (y1 - d) / c, (x2 - b) / a, (y2 - d) / c] for x1, y1, x2, y2 in _list(self.boxes)], None
+        if self.keypoints is not None:
+            points = [[[(x - b) / a, (y - d) / c, score] for x, y, score in k] for k in _list(self.keypoints)]
+        if np:
+            moved = np.array(moved, "f4").reshape(-1, 4)
+            points = None if points is None else np.array(points, "f4").reshape(np.shape(self.keypoints))
+        return Boxes(moved, self.scores, self.classes, self.labels, self.ids, points)
+
     def _of(self, values: Any, n: int, name: str, default: Any) -> list[Any]:
         if values is None:
             return [default] * n
@@ -213,6 +227,61 @@ OUTPUTS = [
 
 MORE = {"ids": {"name": "ids", "datatype": "INT64", "shape": [-1]}, "keypoints": {"name": "keypoints", "datatype": "FP32", "shape": [-1, -1, 3]}}
 """Those that have to be declared."""
+
+
+PARTS = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
+"""The names of what Boxes have: those of the inputs of an argument, too."""
+
+
+def boxes_inputs(optional: bool) -> list[dict[str, Any]]:
+    """Returns the inputs of an argument of the type Boxes, as the message `model` has them."""
+    return [{**t, **({"optional": True} if optional or t["name"] != "boxes" else {})} for t in (*OUTPUTS, *MORE.values())]
+
+
+class BoxesType(Type):
+    """The type of an argument that is Boxes: the results of a detector, in pixels of the picture that the function gets."""
+
+    name = "boxes"
+
+    def __init__(self) -> None:
+        self.boxes = self
+
+    def check(self, value: Any, loc: Loc, errors: Errors) -> Any:
+        """Implements Type: an object as answers have it, or the list of boxes."""
+        members = value if isinstance(value, dict) else {"boxes": value}
+        for k in members:
+            if k not in PARTS:
+                return wrong(errors, (*loc, k), f"is not a member of boxes: they have {', '.join(PARTS)}", "extra_forbidden")
+        if "boxes" not in members:
+            return wrong(errors, (*loc, "boxes"), "is missing", "missing")
+        try:
+            return Boxes(**members)
+        except ValueError as e:
+            return wrong(errors, loc, str(e), "boxes")
+
+    def of_parts(self, parts: dict[str, Tensor], loc: Loc, errors: Errors) -> Any:
+        """Returns Boxes of tensors by the names of PARTS, which may have an axis of one row in front."""
+        ranks = {"boxes": 2, "keypoints": 3}
+        values = {}
+        for name, t in parts.items():
+            rank = ranks.get(name, 1)
+            if len(t.shape) == rank + 1 and t.shape[0] == 1:
+                t = Tensor(t.datatype, t.shape[1:], t.data)
+            values[name] = [str(e, "utf-8", "replace") for e in t.data] if t.datatype == "BYTES" else t.array() if _tensors.numpy() else t.tolist()
+        if "boxes" not in values:
+            return wrong(errors, (*loc, "boxes"), "is missing", "missing")
+        try:
+            return Boxes(**values)
+        except ValueError as e:
+            return wrong(errors, (*loc, "boxes"), str(e), "boxes")
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """Implements Type."""
+        numbers = {"type": "array", "items": {"type": "number"}}
+        return {"type": "object", "required": ["boxes"], "additionalProperties": False, "properties": {
+            "boxes": {"type": "array", "items": {**numbers, "minItems": 4, "maxItems": 4}}, "scores": numbers, "classes": {"type": "array", "items": {"type": "integer"}},
+            "labels": {"type": "array", "items": {"type": "string"}}, "ids": {"type": "array", "items": {"type": "integer"}},
+            "keypoints": {"type": "array", "items": {"type": "array", "items": {**numbers, "minItems": 3, "maxItems": 3}}}}}
 
 
 class BoxesHint:

@@ -64,6 +64,7 @@ class Type:
     whole = False    # it is an object, and may be the whole body of a request
     raw = False      # it can be the bytes of a body or payload
     picture: Any = None
+    boxes: Any = None
 
     def copy(self) -> Type:
         """Returns the type for another argument."""
@@ -96,6 +97,8 @@ class Type:
             value = decode_json(str(data, "utf-8"))
         except (ValueError, RecursionError) as e:
             hint = "; for text, use the type hint str or List[str]" if isinstance(self, AnyType) else ""
+            if is_picture(data):
+                return wrong(errors, loc, picture_hint(loc[-1]), "picture")
             return wrong(errors, loc, f"is not JSON: {e}{hint}", "json_invalid")
         return self.check(value, loc, errors)
 
@@ -159,7 +162,7 @@ class Plain(Type):
         try:
             return self.text(str(data, "utf-8"), loc, errors)
         except UnicodeDecodeError:
-            return wrong(errors, loc, "is not UTF-8", "string_type")
+            return wrong(errors, loc, picture_hint(loc[-1]) if is_picture(data) else "is not UTF-8", "string_type")
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
@@ -365,6 +368,7 @@ class UnionType(Type):
         self.raw = any(t.raw for t in options)
         pictures = [t.picture for t in options if t.picture]
         self.picture = pictures[0] if pictures else None
+        self.boxes = next((t.boxes for t in options if t.boxes), None)
 
     def _first(self, value: Any, method: str, loc: Loc, errors: Errors) -> Any:
         found: list[Errors] = []
@@ -406,6 +410,13 @@ class UnionType(Type):
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         """Implements Type."""
         return {"anyOf": [t.schema(defs) for t in self.options]}
+
+
+def without_null(t: Type) -> Type:
+    """Returns what Optional[X] takes besides null: X. Other types are returned as they are."""
+    if isinstance(t, UnionType) and len(t.options) == 2 and t.options[1].name == "null":
+        return t.options[0]
+    return t
 
 
 class ObjectType(Type):
@@ -589,6 +600,17 @@ class UploadType(Type):
         return {"type": "string", "format": "binary"}
 
 
+def is_picture(data: Any) -> bool:
+    """Reports whether bytes begin as a JPEG, PNG or WebP file does."""
+    head = bytes(data[:12])
+    return head.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")) or head[:4] == b"RIFF" and head[8:] == b"WEBP"
+
+
+def picture_hint(name: Any) -> str:
+    """Says which hint takes pictures."""
+    return f"is a picture file, and its type hint takes none: give it the hint millrace.Image, as in `{name}: millrace.Image` or `{name}: millrace.Image[640, 480]`"
+
+
 def from_part(t: Type, part: Any, loc: Loc, errors: Errors) -> Any:
     """Returns the program's value of a part of a form: a text, or an Upload."""
     if isinstance(part, str):
@@ -636,8 +658,10 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
             return known[hint]
     except TypeError:
         pass
-    from ._pictures import Image, ImageType
+    from ._pictures import Boxes, BoxesHint, BoxesType, Image, ImageType
     from ._forms import Upload
+    if hint is Boxes or isinstance(hint, BoxesHint):
+        return BoxesType()
     if hint is Image:
         return ImageType()
     if hint is Upload:
@@ -672,7 +696,7 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
         return of(hint.__supertype__, where, known)
     text = hint.__name__ if isinstance(hint, type) else str(hint)
     raise LoadError(f"{where} has the type {text}, which requests cannot hold: use numbers, str, bytes, lists, dicts, dataclasses, "
-                    "np.ndarray, millrace.Tensor, millrace.Image, or leave the type out")
+                    "np.ndarray, millrace.Tensor, millrace.Image, millrace.Boxes, or leave the type out")
 
 
 def is_array(hint: Any) -> bool:

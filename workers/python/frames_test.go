@@ -383,3 +383,162 @@ func TestVirtualEnvironment(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestBoxesArgument: an argument of the type Boxes gets the boxes, scores, classes and labels of other steps of a graph, in
+// pixels of the picture that the function gets; without a picture, and in JSON, as they were sent.
+func TestBoxesArgument(t *testing.T) {
+	testneeds.Python(t, "numpy")
+	const finds = `
+import millrace
+def infer(image: millrace.Image[80, 80]) -> millrace.Boxes:
+    return millrace.Boxes([[10, 20, 30, 40], [0, 0, 8, 8]], [0.5, 0.25], labels=["cat", "dog"])
+`
+	const takes = `
+import millrace
+from typing import Any, Optional
+def infer(TAKES) -> str:
+    return str([[float(v) for v in b] for b in found.boxes]) + str([float(s) for s in found.scores]) + str(found.labels) if found is not None else "none"
+`
+	for hints, want := range map[string]string{
+		"image: millrace.Image[80, 80], found: millrace.Boxes": "[[10.0, 20.0, 30.0, 40.0], [0.0, 0.0, 8.0, 8.0]]", "image: millrace.Image, found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, 0.0, 32.0, 16.0]]",
+		"found: millrace.Boxes": "[[40.0, 40.0, 120.0, 80.0], [0.0, 0.0, 32.0, 16.0]]", "image: millrace.Image[40, 80], found: Optional[millrace.Boxes] = None": "[[5.0, 20.0, 15.0, 40.0], [0.0, 0.0, 4.0, 8.0]]",
+	} {
+		t.Run(hints, func(t *testing.T) {
+			r := newRig(t)
+			g := r.mustLoad(r.write("service.py", strings.ReplaceAll(takes, "TAKES", hints)), nil)
+			r.write("finds.py", finds)
+			if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "finds", Source: filepath.Join(r.dir, "finds.py"), Kind: "python", Params: stream.Params{"python": interpreter}}, true); err != nil {
+				t.Fatal(err)
+			}
+			input := map[string]string{"boxes": "boxes", "scores": "scores", "labels": "labels"}
+			if strings.Contains(hints, "image") {
+				input["image"] = "frame"
+			}
+			set := graph.Settings{Steps: []graph.Step{{Model: "finds", Input: map[string]string{"image": "frame"}}, {Model: "m", Input: input, Output: map[string]string{"output": "told"}}}, Outputs: []string{"told"}}
+			if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()}, true); err != nil {
+				t.Fatal(err)
+			}
+			both, err := r.m.Group("g", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want += "[0.5, 0.25]['cat', 'dog']"
+			res := r.run(both, bright(t)["JPEG"])
+			if res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			if got := string(res.Outputs[0].Data[4:]); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+			res.Release()
+			if !strings.Contains(hints, "image") {
+				if got := r.call(g, "application/json", `{"found":{"boxes":[[1,2,3,4]],"scores":[1],"labels":["x"]}}`); got != `"[[1.0, 2.0, 3.0, 4.0]][1.0]['x']"` {
+					t.Error(got)
+				}
+				for body, says := range map[string]string{`{"found":{"boxes":[1,2,3,4]}}`: "body.found: Boxes: boxes must be [n, 4]", `{"found":{"box":[]}}`: "body.found.box: is not a member of boxes", `{"found":{}}`: "body.found.boxes: is missing"} {
+					if got := r.call(g, "application/json", body); !strings.Contains(got, says) {
+						t.Errorf("%s: %s", body, got)
+					}
+				}
+				scores := stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 1)}
+				if res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{scores}}); res.Err == nil || !strings.Contains(res.Err.Error(), "inputs.boxes: is missing") {
+					t.Errorf("scores alone: %v", res.Err)
+				}
+			}
+		})
+	}
+	for hints, says := range map[string]string{
+		"found: millrace.Boxes, other: millrace.Boxes": "other has the type Boxes, which one argument", "found: millrace.Boxes, scores: millrace.Tensor['FP32', -1]": "leave out the argument scores, and use found.scores",
+		"found: millrace.Batch[millrace.Boxes]": "of a function for one request",
+	} {
+		r := newRig(t)
+		if _, err := r.load(r.write("service.py", strings.ReplaceAll(takes, "TAKES", hints)), nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", hints, err)
+		}
+	}
+}
+
+// TestPictureWithoutHint: a picture file for an argument of another type is refused with the hint to write.
+func TestPictureWithoutHint(t *testing.T) {
+	testneeds.Python(t, "numpy")
+	file := bright(t)["JPEG"].Payload
+	for _, hint := range []string{": np.ndarray", "", ": str", ": dict", ": millrace.Tensor['UINT8', -1, -1, 3]"} {
+		t.Run("photo"+hint, func(t *testing.T) {
+			r := newRig(t)
+			g := r.mustLoad(r.write("service.py", "import millrace, numpy as np\ndef infer(photo"+hint+") -> int:\n    return 1\n"), nil)
+			const says = "give it the hint millrace.Image, as in `photo: millrace.Image` or `photo: millrace.Image[640, 480]`"
+			if got := r.call(g, "image/jpeg", string(file)); !strings.Contains(got, says) {
+				t.Errorf("a call of photo%s: %s", hint, got)
+			}
+			want := says
+			if hint != ": np.ndarray" && hint != "" { // the server knows that the input is none
+				want = "codec: model m takes tensors, not jpeg frames"
+			}
+			if res := r.run(g, stream.Frame{Codec: stream.JPEG, Payload: file}); res.Err == nil || !strings.Contains(res.Err.Error(), want) {
+				t.Errorf("a frame for photo%s: %v", hint, res.Err)
+			}
+		})
+	}
+}
+
+// TestBytesInResults: bytes in a dict are an output of their own, in JSON of calls base64.
+func TestBytesInResults(t *testing.T) {
+	for result, declared := range map[string]bool{"-> dict": false, "-> Picture": true, "-> Dict[str, bytes]": false, "": false} {
+		t.Run(result, func(t *testing.T) {
+			r := newRig(t)
+			g := r.mustLoad(r.write("service.py", `from typing import Dict, TypedDict
+class Picture(TypedDict):
+    picture: bytes
+def infer(x: str) `+result+`:
+    return {"picture": b"\xff\x00" + x.encode()}
+`), nil)
+			res := r.run(g, stream.Frame{Codec: stream.Opaque, Payload: []byte("a")})
+			if res.Err != nil || len(res.Outputs) != 1 || res.Outputs[0].Name != "picture" || string(res.Outputs[0].Data[4:]) != "\xff\x00a" {
+				t.Errorf("%q: %v, %v", result, res.Err, res.Outputs)
+			}
+			res.Release()
+			if got := r.call(g, "application/json", `{"x":"a"}`); got != `{"picture":"/wBh"}` {
+				t.Errorf("%q: %s", result, got)
+			}
+			if outputs := g.Model().Outputs; (len(outputs) == 1 && outputs[0].Name == "picture") != declared {
+				t.Errorf("%q: declares %v", result, outputs)
+			}
+		})
+	}
+}
+
+// TestOptionalInputs: an argument that may be left out is declared with the datatype of its hint, and one that takes any tensor
+// is not declared.
+func TestOptionalInputs(t *testing.T) {
+	testneeds.Python(t, "numpy")
+	r := newRig(t)
+	g := r.mustLoad(r.write("service.py", `import millrace, numpy as np
+from typing import List, Optional
+def infer(x: millrace.Tensor["FP32", 2], any: np.ndarray = None, y: millrace.Tensor["FP32", 2] = None, names: List[str] = None, n: Optional[int] = None) -> millrace.Tensor["FP64", 2]:
+    return x + (0 if any is None else any) + (0 if y is None else y) + len(names or []) + (n or 0)
+`), nil)
+	var got []string
+	for _, s := range g.Model().Inputs {
+		got = append(got, fmt.Sprintf("%s %s %v %t", s.Name, s.Datatype, s.Shape, s.Optional))
+	}
+	if want := "x FP32 [2] false, y FP32 [2] true, names BYTES [-1] true, n INT64 [1] true"; strings.Join(got, ", ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
+	}
+	x := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: stream.AppendFloat32(nil, 1, 2)}
+	y, extra := x, stream.Tensor{Name: "any", Datatype: stream.Uint8, Shape: []int{2}, Data: []byte{10, 10}}
+	y.Name = "y"
+	for _, c := range []struct {
+		inputs []stream.Tensor
+		want   float64
+	}{{[]stream.Tensor{x}, 1}, {[]stream.Tensor{x, y}, 2}, {[]stream.Tensor{x, y, extra}, 12}} {
+		res := r.run(g, stream.Frame{Codec: stream.Tensors, Inputs: c.inputs})
+		if res.Err != nil || math.Float64frombits(binary.LittleEndian.Uint64(res.Outputs[0].Data)) != c.want {
+			t.Errorf("%d inputs: %v, %v", len(c.inputs), res.Err, res.Outputs)
+		}
+		res.Release()
+	}
+	set := graph.Settings{Steps: []graph.Step{{Model: "m", Input: map[string]string{"x": "x"}, Output: map[string]string{"output": "sum"}}, {Name: "second", Model: "m", Input: map[string]string{"x": "x", "any": "sum"}}}, Outputs: []string{"sum"}}
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "g", Kind: "graph", Params: set.Params()}, true); err == nil || !strings.Contains(err.Error(), `any: is not an input of model m`) || !strings.Contains(err.Error(), `any: millrace.Tensor["FP64", 2]`) {
+		t.Errorf("a graph that fills the argument without a datatype: %v", err)
+	}
+}
