@@ -94,6 +94,15 @@ type Sequences struct {
 	Max  int           `yaml:"max" default:"4096" min:"1" max:"1048576" request:"1048576" help:"most sequences at once; each has a place of max_flows too"`
 }
 
+// FrameSize returns the size to which frames of a video may be scaled for m; 0, 0 = m needs them in the size of the video:
+// it takes pictures as they were sent, or looks at parts of them again.
+func (m *Model) FrameSize() (width, height int) {
+	if m.Any || m.Whole || m.Image == nil {
+		return 0, 0
+	}
+	return m.Image.Width, m.Image.Height
+}
+
 // Shape returns the shape of an input or output of m as clients see it, in metadata and
 // in answers: with the batch axis, if it has one, in front. A free axis is -1, a fixed
 // one its number of rows.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/client"
+	"millrace/internal/openapi"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -75,8 +76,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		p.overlay = newPainter(ctx, "", "", 0, 1)
 		return p.play(ctx, o.Policy, func() error { return p.frames(ctx, o.Next, !o.Fast) })
 	}
-	meta, err := o.Client.Metadata(ctx, o.Model, o.Version)
-	if err != nil {
+	if _, err := o.Client.Metadata(ctx, o.Model, o.Version); err != nil {
 		return Summary{}, err
 	}
 	picture, err := readPicture(ctx, o.Source)
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		p.overlay = newPainter(ctx, videoFile, pictureFile, 0, 1)
 		return p.play(ctx, o.Policy, func() error { return p.send(ctx, picture, 0) })
 	}
-	r, err := o.open(ctx, meta)
+	r, err := o.open(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
@@ -147,7 +147,7 @@ func (o *Options) effective(picture bool) error {
 }
 
 // open opens the video, scaled to the size that the model needs.
-func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader, error) {
+func (o *Options) open(ctx context.Context) (*video.Reader, error) {
 	scheme, err := video.ClassifyURL(o.Source)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,11 @@ func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader
 		URL: o.Source, Encoded: video.MJPEG, Quality: 90, FPS: o.FPS, Width: o.Width, Height: o.Height,
 		Loop: o.Loop && scheme == video.SchemeFile,
 	}
-	if w, h := inputSize(meta); v.Width == 0 && v.Height == 0 && w > 0 {
+	w, h, err := o.neededSize(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w > 0 {
 		if scheme == video.SchemeFile {
 			info, err := video.Probe(ctx, v)
 			if err != nil {
@@ -178,29 +182,20 @@ func (o *Options) frameAspect(i video.Info) float64 {
 	return cmp.Or(i.FrameAspect(), 1)
 }
 
-// inputSize returns the size of the pictures that a model's first input has, 0 if its
-// shape does not say.
-func inputSize(meta client.Metadata) (w, h int) {
-	if len(meta.Inputs) == 0 {
-		return 0, 0
+// neededSize returns the size that the model needs of the frames when the options do not say one; 0, 0 = that of the source.
+func (o *Options) neededSize(ctx context.Context) (w, h int, err error) {
+	if o.Width > 0 || o.Height > 0 {
+		return 0, 0, nil
 	}
-	s := meta.Inputs[0].Shape
-	if len(s) == 4 {
-		s = s[1:]
+	document, err := o.Client.OpenAPI(ctx)
+	if err != nil {
+		return 0, 0, err
 	}
-	if len(s) != 3 {
-		return 0, 0
+	takes, err := openapi.TakesOf(document, o.Model, o.Version)
+	if p := takes.Picture; p != nil && !p.Whole {
+		w, h = p.Width, p.Height
 	}
-	switch channels := func(n int) bool { return n == 1 || n == 3 }; {
-	case channels(s[2]):
-		h, w = s[0], s[1]
-	case channels(s[0]):
-		h, w = s[1], s[2]
-	}
-	if w < 1 || h < 1 {
-		return 0, 0
-	}
-	return w, h
+	return w, h, err
 }
 
 // cover returns the smallest even size with the source's aspect ratio that is at least

@@ -212,6 +212,34 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestStreamOfWholePictures: frames are sent in the size of the video to a graph with a step that takes the picture as it was
+// sent, although the first step takes a smaller one. record sends the same frames.
+func TestStreamOfWholePictures(t *testing.T) {
+	t.Parallel()
+	text := fmt.Sprintf("models:\n  - {name: eyes, source: motion}\n  - {name: blur, source: %s, python: %s}\n"+
+		"  - {name: graph, source: graph, steps: [{model: eyes, input: {image: frame}}, {model: blur, input: {image: frame, boxes: boxes}}]}\n",
+		absolute(t, "../../examples/blur/blur.py"), testneeds.Python(t, "numpy", "PIL"))
+	config := filepath.Join(t.TempDir(), "graph.yaml")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := serve(t, "--config", config)
+	for _, c := range []struct {
+		args  []string
+		width int
+	}{
+		{[]string{"stream"}, 640},
+		{[]string{"record", "--out", filepath.Join(t.TempDir(), "a.mill")}, 640},
+		{[]string{"stream", "--width", "320"}, 320},
+	} {
+		var s play.Summary
+		out, stderr, code := millrace(t, append(c.args, clipFile(t), "--model", "graph", "--json", "--duration", "300ms", "--realtime=false", "--addr", addr)...)
+		if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 || s.Results == 0 || s.Width != c.width {
+			t.Errorf("%v: exit status %d, %v, width %d, want %d\n%s%s", c.args, code, err, s.Width, c.width, out, stderr)
+		}
+	}
+}
+
 // TestOverlay: the files are written, and wrong file names are reported before anything is sent.
 func TestOverlay(t *testing.T) {
 	t.Parallel()

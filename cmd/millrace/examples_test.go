@@ -133,7 +133,8 @@ func TestTakes(t *testing.T) {
     "width": 32,
     "height": 24,
     "color": "RGB",
-    "alone": true
+    "alone": true,
+    "whole": true
   },
   "optional": [
     "least"

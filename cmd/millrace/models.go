@@ -159,11 +159,7 @@ func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version 
 	if err != nil {
 		return openapi.Takes{}, err
 	}
-	takes, of, err := openapi.TakesOf(document, m.Name)
-	if version != "" && version != of {
-		return openapi.Takes{}, err
-	}
-	return takes, err
+	return openapi.TakesOf(document, m.Name, version)
 }
 
 func listKinds(c *cobra.Command, asJSON bool) error {

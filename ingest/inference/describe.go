@@ -25,6 +25,8 @@ func Describe(m *stream.Model) openapi.Model {
 	}
 	if out.Picture != nil {
 		out.Picture.Alone = others == 0
+		width, _ := m.FrameSize()
+		out.Picture.Whole = width == 0
 	}
 	return out
 }

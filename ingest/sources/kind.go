@@ -87,10 +87,8 @@ type Resizer interface {
 // NeedOf returns the size that a model needs of a source's frames. The whole picture is
 // needed for a region of it, and to be looked at by people.
 func NeedOf(m *stream.Model) video.Need {
-	if m.Any || m.Whole || m.Image == nil {
-		return video.Need{}
-	}
-	return video.Need{Width: m.Image.Width, Height: m.Image.Height, Letterbox: m.Image.Fit == "letterbox"}
+	width, height := m.FrameSize()
+	return video.Need{Width: width, Height: height, Letterbox: width > 0 && m.Image.Fit == "letterbox"}
 }
 
 // Info describes an open source.

@@ -18,6 +18,7 @@ type Picture struct {
 	Height int    `json:"height,omitempty"`
 	Color  string `json:"color"`
 	Alone  bool   `json:"alone"` // a request may have the picture and nothing else
+	Whole  bool   `json:"whole"` // frames of a video are needed in the size of the video: a step takes them as they were sent
 }
 
 // String describes the picture.
@@ -37,9 +38,9 @@ func (p *Picture) String() string {
 // The members of a model's operation with its version and what it takes.
 const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
 
-// TakesOf returns what a document says that a model takes, besides its metadata, and the version of the model that it
-// describes.
-func TakesOf(document []byte, model string) (takes Takes, version string, err error) {
+// TakesOf returns what a document says that a version of a model takes, besides its metadata; "" = the version that answers
+// requests without one. The result is empty for a version that the document does not describe.
+func TakesOf(document []byte, model, version string) (takes Takes, err error) {
 	var of struct {
 		Paths map[string]map[string]struct {
 			Model   string `json:"x-millrace-model"`
@@ -48,14 +49,14 @@ func TakesOf(document []byte, model string) (takes Takes, version string, err er
 		} `json:"paths"`
 	}
 	if err := json.Unmarshal(document, &of); err != nil {
-		return takes, "", fmt.Errorf("the server's OpenAPI document cannot be read: %w", err)
+		return takes, fmt.Errorf("the server's OpenAPI document cannot be read: %w", err)
 	}
 	for _, operations := range of.Paths {
 		for _, o := range operations {
-			if o.Model == model {
-				return o.Takes, o.Version, nil
+			if o.Model == model && (version == "" || version == o.Version) {
+				return o.Takes, nil
 			}
 		}
 	}
-	return takes, "", nil
+	return takes, nil
 }
