@@ -2,6 +2,8 @@ package grpc_test
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "millrace/internal/inferencepb"
+	"millrace/internal/testneeds"
 	"millrace/workers"
 )
 
@@ -69,6 +72,51 @@ func TestCallsOfAMD(t *testing.T) {
 	for name, found := range map[string]bool{"CPU": true, "DPU": false} {
 		if got, err := r.HasHardware(r.ctx, &pb.HasHardwareRequest{Name: name, Num: 1}); err != nil || got.Found != found {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestParametersOfAMDReachSetup: parameters that no setting of a class in Python has reach its setup, by each of the calls that
+// load a model, with their types.
+func TestParametersOfAMDReachSetup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "service.py")
+	if err := os.WriteFile(path, []byte(`class Service:
+    def setup(self, parameters):
+        self.got = dict(sorted(parameters.items()))
+    def infer(self, x: str) -> str:
+        return repr(self.got)
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, nil, workers.Config{Name: "svc", Source: path, Kind: "python", Params: map[string]any{"python": testneeds.Python(t), "parameters": `["size=1", "kept=x"]`}})
+	params := func(name string) map[string]*pb.InferParameter {
+		return map[string]*pb.InferParameter{
+			"size": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 3}}, "on": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
+			"ratio": {ParameterChoice: &pb.InferParameter_DoubleParam{DoubleParam: 0.5}}, "called": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: name}},
+		}
+	}
+	worker, err := r.WorkerLoad(r.ctx, &pb.WorkerLoadRequest{Name: "svc", Parameters: params("worker")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ModelLoad(r.ctx, &pb.ModelLoadRequest{Name: "svc", Parameters: params("model")}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.ModelList(r.ctx, &pb.ModelListRequest{})
+	if err != nil || len(list.Models) != 3 {
+		t.Fatal(list, err)
+	}
+	for _, name := range list.Models {
+		want := "{'kept': 'x', 'size': 1}"
+		switch {
+		case name == worker.Endpoint:
+			want = "{'called': 'worker', 'kept': 'x', 'on': True, 'ratio': 0.5, 'size': 3}"
+		case name != "svc":
+			want = "{'called': 'model', 'kept': 'x', 'on': True, 'ratio': 0.5, 'size': 3}"
+		}
+		got, err := r.ModelInfer(r.ctx, &pb.ModelInferRequest{ModelName: name, Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "BYTES", Shape: []int64{1}, Contents: &pb.InferTensorContents{BytesContents: [][]byte{[]byte("a")}}}}})
+		if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0][4:]) != want {
+			t.Errorf("setup of %s got %v, %v, want %s", name, got, err, want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func howToAsk(err error, m *stream.Model) error {
 	if m.App != nil {
 		route = "; or call a route of its own, such as /apps/" + m.Name + "/infer"
 	}
-	return stream.Errorf(e.Code, e.Field, `%s: outputs=binary in the query, or "parameters":{"binary_data_output":true} in the JSON of the request; or data=OUTPUT in the query, for the bytes of that output alone, such as a picture file%s`, e.Msg, route)
+	return stream.Errorf(e.Code, e.Field, `%s; ask for it as binary data: outputs=binary in the query, or "parameters":{"binary_data_output":true} in the JSON of the request; or data=OUTPUT in the query, for the bytes of that output alone, such as a picture file%s`, e.Msg, route)
 }
 
 // data makes the reply from the data of one output: the only element of BYTES, or the bytes of numbers.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -173,9 +174,22 @@ func (q *asked) answer(r *stream.Result) (err error) {
 		q.text, err = oip.AppendResponse(q.text[:0], &q.Response, oip.Never)
 	}
 	if err != nil {
-		err = unsendable(err)
+		err = noEvent(unsendable(err), r.Model)
 	}
 	return err
+}
+
+// noEvent adds to an error about a result that is no JSON which calls answer the result.
+func noEvent(err error, m *stream.Model) error {
+	var e *stream.Error
+	if !errors.Is(err, oip.ErrNotJSON) || !errors.As(err, &e) {
+		return err
+	}
+	infer := ", infer with outputs=binary in the query"
+	if m.Decoupled {
+		infer = "" // which answers one request once
+	}
+	return stream.Errorf(e.Code, e.Field, "%s. This call answers JSON only: use a WebSocket at /v2/models/%s/stream with outputs=binary in its query%s, or ModelStreamInfer of gRPC", e.Msg, m.Name, infer)
 }
 
 // written releases the memory of a long answer.

@@ -142,6 +142,19 @@ func TestInferStream(t *testing.T) {
 	r.noLeases()
 }
 
+// TestEventsWithoutJSON: an answer that JSON cannot hold is refused with the calls that answer it.
+func TestEventsWithoutJSON(t *testing.T) {
+	r := start(t, nil, "identity", "repeat")
+	message := `{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}}]}`
+	a := r.ask("POST", "/v2/models/identity/infer_stream", []byte(message+"\x02\x00\x00\x00\xff\xd8"), fmt.Sprint("Inference-Header-Content-Length: ", len(message)))
+	for _, want := range []string{"outputs[0].data[0]", "is not UTF-8, which JSON cannot carry. This call answers JSON only: use a WebSocket at /v2/models/identity/stream with outputs=binary", "infer with outputs=binary", "ModelStreamInfer of gRPC"} {
+		if a.StatusCode != 400 || !strings.Contains(a.String(), want) {
+			t.Errorf("%v lacks %q", a, want)
+		}
+	}
+	r.noLeases()
+}
+
 // TestLateErrors: an error after the first answer is an event, the last one.
 func TestLateErrors(t *testing.T) {
 	r := start(t, nil, "failing")

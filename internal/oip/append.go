@@ -208,7 +208,7 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool, cut
 			dst, at, msg = appendData(dst, t.Datatype, t.Data, words)
 		}
 		if msg != "" {
-			err := fail(".data"+index(at), msg+"; ask for it as binary data")
+			err := fail(".data"+index(at), msg)
 			err.Err = ErrNotJSON
 			return dst, err
 		}

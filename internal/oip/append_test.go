@@ -83,7 +83,7 @@ func TestResponseRefused(t *testing.T) {
 		tensor     Tensor
 		field, msg string
 	}{
-		{Tensor{Datatype: FP32, Shape: []int{2}, Data: nan}, "outputs[0].data[1]", `"o" is NaN, which JSON does not have; ask for it as binary data`},
+		{Tensor{Datatype: FP32, Shape: []int{2}, Data: nan}, "outputs[0].data[1]", `"o" is NaN, which JSON does not have`},
 		{Tensor{Datatype: FP64, Shape: []int{1}, Data: inf}, "outputs[0].data[0]", "-Inf"},
 		{Tensor{Datatype: BF16, Shape: []int{1}, Data: []byte("ab")}, "outputs[0].data[0]", "BF16"},
 		{Tensor{Datatype: Bytes, Shape: []int{1}, Data: AppendBytes(nil, []byte{0xff})}, "outputs[0].data[0]", "UTF-8"},

@@ -34,7 +34,7 @@ func AppendGenerated(dst []byte, r *InferResponse) ([]byte, error) {
 		var at int
 		var msg string
 		if dst, at, msg = appendData(dst, t.Datatype, t.Data, true); msg != "" {
-			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".data" + index(at), Msg: msg + "; ask for it by infer, with outputs=binary in the query", Err: ErrNotJSON}
+			return dst, &coded.Error{Code: coded.InvalidArgument, Field: "outputs" + index(i) + ".data" + index(at), Msg: msg, Err: ErrNotJSON}
 		}
 		if n != 1 {
 			dst = append(dst, ']')
