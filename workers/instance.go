@@ -34,6 +34,7 @@ type common struct {
 	public      func(netip.Addr) error // Env.Public
 	lacks       atomic.Pointer[error]  // Env.Unready
 	uses        []Use                  // the models that this one is made of
+	forms       []string               // of uses, when the first worker started
 	taken       func(*stream.Request)
 	shared      shared     // Env.Shared
 	process     *Processes // Env.Processes

@@ -28,6 +28,7 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		ledger.drop(g.totals, g, stream.Now())
 		return nil, err
 	}
+	g.forms = g.formsOf()
 	g.describe, g.taken, g.wakeRunners, g.process = g.describeModel, g.addTaken, g.wakeAll, &g.totals.processes
 	first := newInstance(&g.common, 0)
 	if err := g.startIn(ctx, first); err != nil {

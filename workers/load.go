@@ -82,6 +82,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 	if err != nil {
 		return "", err
 	}
+	m.settleUsers(ctx, done)
 	return done, nil
 }
 
@@ -215,6 +216,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
 	}
+	m.settleUsers(ctx, name)
 	return name, nil
 }
 
@@ -415,6 +417,7 @@ func (m *Manager) replace(old, next *endpoint) {
 	if old != nil {
 		old.stopShadow(next)
 	}
+	m.follow(next.name)
 }
 
 // abandon stops the groups that old has not.
@@ -714,7 +717,7 @@ func (m *Manager) Swap(ctx context.Context, name string, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	return m.change(ctx, name, func() error {
+	err := m.change(ctx, name, func() error {
 		if _, err := m.Group(name, ""); err != nil {
 			return err
 		}
@@ -722,4 +725,8 @@ func (m *Manager) Swap(ctx context.Context, name string, cfg Config) error {
 		p := plan{Definition: Definition{Versions: []Config{cfg}}, of: e.of}
 		return m.apply(ctx, e, e.next(), p, true)
 	})
+	if err == nil {
+		m.settleUsers(ctx, name)
+	}
+	return err
 }

@@ -177,20 +177,33 @@ func (m *Manager) run(family string) {
 // change queues a change of an endpoint or model and waits for its end. A change whose
 // caller has given up before its turn is not made.
 func (m *Manager) change(ctx context.Context, name string, do func() error) error {
-	u := update{reply: make(chan error, 1), do: func() error {
+	reply, err := m.enqueue(name, func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		return do()
-	}}
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enqueue queues a change of an endpoint or model. The reply has room for its result.
+func (m *Manager) enqueue(name string, do func() error) (reply <-chan error, err error) {
+	u := update{reply: make(chan error, 1), do: do}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.closed {
-		m.mu.Unlock()
-		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
 	}
 	if m.waiting >= maxUpdates {
-		m.mu.Unlock()
-		return stream.Errorf(stream.Overloaded, "", "%d changes of models wait already: try later", maxUpdates)
+		return nil, stream.Errorf(stream.Overloaded, "", "%d changes of models wait already: try later", maxUpdates)
 	}
 	of := family(name)
 	q, runs := m.queues[of]
@@ -199,13 +212,7 @@ func (m *Manager) change(ctx context.Context, name string, do func() error) erro
 	if !runs {
 		m.wg.Go(func() { m.run(of) })
 	}
-	m.mu.Unlock()
-	select {
-	case err := <-u.reply:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return u.reply, nil
 }
 
 // Settle waits for the changes of a model that were asked for before, also those that go on

@@ -1,0 +1,109 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"millrace/stream"
+)
+
+// form returns what a model that is made of m takes from it for its own metadata and plan.
+func form(m *stream.Model) string {
+	var image stream.ImageSpec
+	if m.Image != nil {
+		image = *m.Image
+	}
+	style := ""
+	if m.App != nil {
+		style = m.App.Style
+	}
+	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis, m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels})
+}
+
+// formsOf returns the forms of the models that g is made of; "" of those that are not loaded.
+func (g *Group) formsOf() []string {
+	forms := make([]string, len(g.uses))
+	for i, u := range g.uses {
+		if of, err := g.models.Group(u.Model, u.Version); err == nil {
+			forms[i] = form(of.Model())
+		}
+	}
+	return forms
+}
+
+// stale returns the model, of those that g is made of, that has another form than when g was loaded; "" = none. One that is not loaded
+// has none: g follows when it is loaded again.
+func (g *Group) stale() string {
+	for i, now := range g.formsOf() {
+		if now != "" && now != g.forms[i] {
+			return g.uses[i].Model
+		}
+	}
+	return ""
+}
+
+// follow queues a load of each endpoint that is made of the one with this name, or has the name, where a model that it is made of has
+// another form now: its metadata must follow. It is called in the turn of a change, and returns at once.
+func (m *Manager) follow(name string) {
+	for _, e := range *m.endpoints.Load() {
+		uses := func(g *Group) bool {
+			return len(g.uses) > 0 && (e.name == name || slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name }))
+		}
+		fits := func(g *Group) bool { return g.lacks.Load() == nil && g.stale() == "" }
+		if i := slices.IndexFunc(e.groups, uses); i < 0 || !slices.ContainsFunc(e.groups, func(g *Group) bool { return !fits(g) }) {
+			continue
+		}
+		if _, err := m.enqueue(e.name, func() error { m.loadStale(e.name); return nil }); err != nil {
+			m.unfit(e, err)
+		}
+	}
+}
+
+// loadStale loads an endpoint again, with the settings that it has, if a model that it is made of has another form now. When the
+// endpoint cannot be made of the model, it says so and is not ready until the model fits again.
+func (m *Manager) loadStale(name string) {
+	e := (*m.endpoints.Load())[name]
+	if e == nil {
+		return
+	}
+	p := plan{Definition: Definition{Files: e.groups[0].sent}, of: e.of, params: e.params, known: e.known}
+	stale := false
+	for _, g := range e.groups {
+		p.Versions = append(p.Versions, g.cfg)
+		stale = stale || g.stale() != ""
+	}
+	if stale {
+		if err := m.apply(context.Background(), e, e.next(), p, true); err != nil {
+			m.unfit(e, err)
+		}
+		return
+	}
+	for _, g := range e.groups {
+		if g.lacks.Load() != nil {
+			g.setUnready(nil)
+			m.succeed(modelVersion{name, g.cfg.Version})
+		}
+	}
+}
+
+// unfit says that an endpoint could not follow a model that it is made of.
+func (m *Manager) unfit(e *endpoint, why error) {
+	for _, g := range e.groups {
+		if of := g.stale(); of != "" {
+			g.setUnready(stream.Errorf(stream.Conflict, "", "model %s was loaded with other inputs or outputs, and this model cannot be made of it: %w", of, why))
+		}
+	}
+	m.opts.Log.Error("a model does not fit another one that it is made of", "model", e.name, "error", why)
+}
+
+// settleUsers waits until the models that are made of an endpoint have followed it. An error, of a caller who has given up, changes
+// nothing: they follow.
+func (m *Manager) settleUsers(ctx context.Context, name string) {
+	for _, g := range m.Groups() {
+		if slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name }) {
+			_ = m.Settle(ctx, g.cfg.Name)
+			m.settleUsers(ctx, g.cfg.Name)
+		}
+	}
+}
