@@ -141,6 +141,11 @@ func TestNginxBelowAPath(t *testing.T) {
 			t.Fatalf("deploy.md does not say `%s`", told)
 		}
 	}
+	const cookies = "proxy_cookie_path / /ai/;"
+	if !strings.Contains(string(page), "`"+cookies+"`") {
+		t.Fatalf("deploy.md does not say `%s`", cookies)
+	}
+	changes = append(changes, [2]string{"proxy_read_timeout 1h;", "proxy_read_timeout 1h; " + cookies})
 	p := startNginx(t, fmt.Sprintf("auth: {users: %q}\n", users), changes...)
 	c := p.client("127.0.0.2")
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -172,6 +177,15 @@ func TestNginxBelowAPath(t *testing.T) {
 		}
 		if status != want.status || to != want.to {
 			t.Errorf("%s: %d to %q, want %d to %q", want.path, status, to, want.status, want.to)
+		}
+		for _, set := range head.Values("Set-Cookie") {
+			cookie, err := http.ParseSetCookie(set)
+			if err != nil || cookie.Path != "/ai/" {
+				t.Errorf("%s sets the cookie %q (%v), want the path /ai/", want.path, set, err)
+			}
+		}
+		if want.header == login && len(head.Values("Set-Cookie")) == 0 {
+			t.Errorf("%s sets no cookie", want.path)
 		}
 	}
 }
