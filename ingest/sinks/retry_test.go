@@ -64,9 +64,32 @@ func (r *receiver) count() int {
 }
 
 func open(r *receiver, secret string) *webhook {
-	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door"}).(*webhook)
+	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*webhook)
 	h.client.Transport = r
 	return h
+}
+
+// The log has the first failure in a row and the success after it, however many attempts and results there are, and nothing secret of the
+// address.
+func TestWebhookLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		const secret = "T0FS3CR3T"
+		h := (&Webhook{URL: "http://user:" + secret + "@receiver.test/" + secret + "?token=" + secret}).Open(Env{Stream: "door", Log: slog.New(slog.NewTextHandler(&log, nil))}).(*webhook)
+		h.client.Transport = &receiver{statuses: []int{200, 0, 0, 500, 200, 200, 503, 200, 404}}
+		for range 5 * webhookBatch {
+			h.Write([]byte(`{}`))
+		}
+		h.Close()
+		h.Run(t.Context())
+		failed, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "level=INFO")
+		if failed != 3 || again != 2 || strings.Count(log.String(), "\n") != 5 || strings.Count(log.String(), "stream=door address=http://receiver.test") != 5 {
+			t.Errorf("%d failures and %d successes are logged, want 3 and 2:\n%s", failed, again, &log)
+		}
+		if strings.Contains(log.String(), secret) || !strings.Contains(log.String(), "Service Unavailable") {
+			t.Errorf("the log has a secret, or not the reason:\n%s", &log)
+		}
+	})
 }
 
 // A delivery is tried again while the receiver is unreachable or busy, with waits that
@@ -232,7 +255,7 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 // A connection to a receiver is kept for half a minute without posts.
 func TestIdleConnectionOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := (&Webhook{URL: "http://receiver.test/"}).Open(Env{Stream: "door"}).(*webhook)
+		h := (&Webhook{URL: "http://receiver.test/"}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*webhook)
 		idle := make(chan time.Duration)
 		h.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -71,6 +72,7 @@ func (c *Webhook) Validate() error {
 //	{"stream":NAME,"results":[...]}
 type webhook struct {
 	stream, url, secret string
+	log                 *slog.Logger
 	prefix              string // of its deliveries' ids
 	client              *http.Client
 	queue               chan []byte // closed by Close
@@ -93,7 +95,7 @@ func (c *Webhook) Open(e Env) Sink {
 		}
 	}
 	return &webhook{
-		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
+		stream: e.Stream, url: c.URL, secret: c.Secret, log: e.Log, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
 			Timeout:       webhookTimeout,
@@ -165,11 +167,10 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
 		again, err := h.post(last, id, body)
+		h.note(err)
 		if err == nil {
-			h.fail(nil)
 			return true
 		}
-		h.fail(errors.New(video.Redact(err.Error())))
 		if !again || attempt == webhookAttempts || ctx.Err() != nil {
 			return false
 		}
@@ -181,6 +182,35 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 		}
 		h.retries.Add(1)
 	}
+}
+
+// note keeps how an attempt has ended, and logs the first failure in a row and the success after it. The log has the receiver's host
+// alone: the path of a webhook is often a secret.
+func (h *webhook) note(err error) {
+	failed := h.failure.Load() != nil
+	if err == nil {
+		if h.fail(nil); failed {
+			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host())
+		}
+		return
+	}
+	h.fail(errors.New(video.Redact(err.Error())))
+	if !failed {
+		var of *url.Error
+		if errors.As(err, &of) { // whose text has the address
+			err = of.Err
+		}
+		h.log.Warn("a stream's webhook fails: results wait, and are lost after some attempts", "stream", h.stream, "address", h.host(), "error", video.Redact(err.Error()))
+	}
+}
+
+// host returns the receiver's address without what may be a secret.
+func (h *webhook) host() string {
+	u, err := url.Parse(h.url)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // post makes one attempt. again says that another one may succeed.

@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,7 +19,7 @@ func TestDeliveriesDiffer(t *testing.T) {
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { ids <- req.Header.Get("X-Millrace-Delivery") }))
 	defer hook.Close()
 	for range 2 { // of the same stream, as after a restart
-		h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door"})
+		h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)})
 		for range webhookBatch + 1 {
 			h.Write([]byte(`{}`))
 		}
@@ -46,7 +47,7 @@ func TestWebhookRefusesAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	defer hook.Close()
-	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Allow: func(a netip.Addr) error { return fmt.Errorf("%v is refused here", a) }})
+	h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler), Allow: func(a netip.Addr) error { return fmt.Errorf("%v is refused here", a) }})
 	h.Write([]byte(`{}`))
 	h.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,7 +20,7 @@ func TestWebhookLeadsToPrivate(t *testing.T) {
 	defer hook.Close()
 	for _, public := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := &runner{a: &Adapter{}, name: "door", ctx: ctx}
+		f := &runner{a: &Adapter{opts: Options{Log: slog.New(slog.DiscardHandler)}}, name: "door", ctx: ctx}
 		s := f.openSink(&sinks.Webhook{URL: hook.URL}, maker{request: public, public: public})
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.Run(ctx) }()
@@ -31,7 +32,7 @@ func TestWebhookLeadsToPrivate(t *testing.T) {
 		s.Close()
 		cancel()
 		<-ended
-		if refused := strings.Contains(st.Error, "sources.allow_private allows those"); refused != public || len(called) == 1 == public {
+		if refused := strings.Contains(st.Error, "sources.allow_private (--sources-allow-private) allows private addresses"); refused != public || len(called) == 1 == public {
 			t.Errorf("public %v: %+v, called %d times", public, st, len(called))
 		}
 	}

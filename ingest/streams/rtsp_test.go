@@ -40,7 +40,7 @@ func TestRTSPTransportRefusals(t *testing.T) {
 		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is unknown: want tcp or udp`},
 		{"rtsps://example.com/", "udp", "rtsp_transport: udp is for rtsp sources"},
 		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, but this one is http"},
-		{"rtsp://example.com/", "udp", "rtsp_transport: udp may lead to private addresses: leave it out, or sources.allow_private allows those (a change of it needs a restart of the server)"},
+		{"rtsp://example.com/", "udp", "rtsp_transport: udp may lead to private addresses: leave it out, or sources.allow_private (--sources-allow-private) allows private addresses; a change of it needs a restart of the server"},
 	} {
 		code, text := r.call("POST", "/v2/streams", `{"name":"a","source":"`+c[0]+`","rtsp_transport":"`+c[1]+`","model":"eyes"}`)
 		if code/100 != 4 || !strings.Contains(text, c[2]) {
