@@ -112,6 +112,7 @@ func TestLoadParams(t *testing.T) {
 		body, field string
 	}{
 		{`{"parameters":1}`, "parameters"}, {`{"parameters":{"a":[]}}`, "parameters.a"}, {`{"a":null}`, "parameters.a"},
+		{`{"parameters":{"a":1},"timeout":5}`, "timeout"}, {`{"config":"{}","parameters":{}}`, "config"},
 		{`{"a":1e999}`, "parameters.a"}, {`{} {}`, ""}, {`[]`, ""}, {`{`, ""},
 	} {
 		_, err := LoadParams([]byte(c.body))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 
 	"millrace/stream"
 )
@@ -28,6 +30,11 @@ func LoadParams(body []byte) (stream.Params, error) {
 	if p, ok := top["parameters"]; ok {
 		if object, ok = p.(map[string]any); !ok {
 			return nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object")
+		}
+		for _, name := range slices.Sorted(maps.Keys(top)) {
+			if name != "parameters" {
+				return nil, stream.Errorf(stream.InvalidArgument, name, "stands beside parameters, where nothing reads it: put it into parameters")
+			}
 		}
 	}
 	params := make(stream.Params, len(object))
