@@ -169,6 +169,8 @@ func TestParseRefuses(t *testing.T) {
 		{"path for a name", "memory.budget: 1GiB", "f.yaml:1: memory.budget: is not the name of a setting"},
 		{"empty name", `"": 1`, `f.yaml:1: "": is not the name of a setting`},
 		{"batching as in other servers", model("    max_batch_size: 3\n"), "nor a parameter of delay (did you mean batching.max_size?)"},
+		{"sink beside the model", "streams:\n  - {name: a, model: m, source: \"folder:/x\", webhook: \"http://127.0.0.1/x\"}", "f.yaml:2: streams[0].webhook: is not a setting here (did you mean sinks.webhook?)"},
+		{"settings of sinks beside the model", "streams:\n  - {name: a, model: m, source: \"folder:/x\", file: /x, webhook_secret: y, max_size: 1MiB}", "streams[0].webhook_secret: is not a setting here (did you mean sinks.webhook_secret?)"},
 		{"far parameter", model("    zzzzzzzz: 1\n"), "nor a parameter of delay: it has busy, fixed, per_item, stateful"},
 		{"parameter that a worker has not", "models: [{name: a, source: identity, zzzzzzzz: 1}]", "nor a parameter of identity: it has delay, load_delay, stateful"},
 		{"near a parameter that a worker has not", "models: [{name: a, source: identity, instanses: 1}]", "nor a parameter of identity (did you mean instances?)"},

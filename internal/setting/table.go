@@ -181,10 +181,28 @@ func (t *Table) Unknown(path string, lists ...string) error {
 		slices.Sort(names)
 	}
 	hint := Suggest(last, names)
+	if at := t.elsewhere(path); at != "" {
+		hint = fmt.Sprintf(" here (did you mean %s?)", at)
+	}
 	if hint == "" && len(names) > 0 {
 		hint = ": there are " + strings.Join(names, ", ")
 	}
 	return coded.Errorf(coded.InvalidArgument, path, "is not a setting%s", hint)
+}
+
+// elsewhere returns the only setting of another section whose name within its section is a path's, such as sinks.webhook for webhook;
+// "" = there is none, or there are several.
+func (t *Table) elsewhere(path string) (found string) {
+	last := path[strings.LastIndexByte(path, '.')+1:]
+	for _, f := range t.fields {
+		if strings.HasSuffix(f.Path, "."+last) {
+			if found != "" {
+				return ""
+			}
+			found = f.Path
+		}
+	}
+	return found
 }
 
 // Fill sets zero fields to their defaults. It does not change a bool, for which false is a
