@@ -36,7 +36,7 @@ func Check(field, address string) error {
 }
 
 // allowPrivate says how private addresses are allowed.
-const allowPrivate = "sources.allow_private allows those (a change of it needs a restart of the server)"
+const allowPrivate = "sources.allow_private (--sources-allow-private) allows private addresses; a change of it needs a restart of the server"
 
 // Public allows public addresses of other machines: it is video.Options.Allow for sources
 // that a request named.

@@ -262,7 +262,7 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 			return sources.Public(a)
 		}}, sources.Options{})
 		err := r.wait()
-		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
+		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private (--sources-allow-private) allows private addresses") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

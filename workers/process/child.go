@@ -262,11 +262,11 @@ type refusal struct {
 // ResultCode returns the exit status with which Simple Server Framework ends for an error of a program that could not be started. ok is
 // false for errors of anything else.
 func ResultCode(err error) (code int, ok bool) {
-	const application, requirement = 32, 255
+	const application, configuration, grpc, requirement = 32, 34, 155, 255 // grpc: of a configuration that gRPC cannot carry
 	var said *refusal
 	if errors.As(err, &said) {
 		switch n, _ := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-")); n {
-		case requirement, 34, 155: // those of the configuration are found before the application is started
+		case requirement, configuration, grpc: // those of the configuration are found before the application is started
 			return n, true
 		}
 		return application, true // of all that its module or its startup raises
