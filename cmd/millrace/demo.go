@@ -97,7 +97,7 @@ func (d *demo) keepServing(ctx context.Context, progress io.Writer, s *server.Se
 		return err
 	}
 	defer cl.Close()
-	if err := setPaused(false)(cl, ctx, ex.stream); err != nil {
+	if _, err := setPaused(false)(cl, ctx, ex.stream); err != nil {
 		return err
 	}
 	at := s.Addr("http")

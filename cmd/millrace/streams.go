@@ -44,7 +44,7 @@ endings of their frames. It lists those of the configuration and those that were
 		eachStream("pause", "Pause streams: their sources stay open, but no frame is analysed", setPaused(true)),
 		eachStream("resume", "Resume paused streams", setPaused(false)),
 		eachStream("reset", "Make streams of the configuration what they are there, also removed ones", resetStream),
-		eachStream("remove", "End streams and remove them", (*client.Client).RemoveServerStream))
+		eachStream("remove", "End streams and remove them", removeStream))
 	return c
 }
 
@@ -249,21 +249,31 @@ func (r *requestSettings) withFlagNames(err error) error {
 	})
 }
 
-func setPaused(paused bool) func(*client.Client, context.Context, string) error {
-	return func(cl *client.Client, ctx context.Context, name string) error {
+func setPaused(paused bool) func(*client.Client, context.Context, string) (string, error) {
+	return func(cl *client.Client, ctx context.Context, name string) (string, error) {
 		_, err := cl.ChangeServerStream(ctx, name, client.StreamChange{Paused: &paused})
-		return err
+		return "", err
 	}
 }
 
-func resetStream(cl *client.Client, ctx context.Context, name string) error {
+func resetStream(cl *client.Client, ctx context.Context, name string) (string, error) {
 	_, err := cl.ResetServerStream(ctx, name)
-	return err
+	return "", err
 }
 
-// eachStream returns a command that calls do for each stream that it names. After an
-// error it goes on with the next one.
-func eachStream(verb, short string, do func(*client.Client, context.Context, string) error) *cobra.Command {
+// removeStream removes a stream, and says how one of the configuration comes back.
+func removeStream(cl *client.Client, ctx context.Context, name string) (note string, err error) {
+	s, _ := cl.ServerStream(ctx, name) // a client may remove what it may not see
+	err = cl.RemoveServerStream(ctx, name)
+	if s.Origin == "config" {
+		note = fmt.Sprintf("%[1]s is a stream of the configuration: millrace streams reset %[1]s brings it back, and so do SIGHUP and a restart of the server", name)
+	}
+	return note, err
+}
+
+// eachStream returns a command that calls do for each stream that it names, and prints the note that do returns to standard error. After
+// an error it goes on with the next one.
+func eachStream(verb, short string, do func(*client.Client, context.Context, string) (note string, err error)) *cobra.Command {
 	c := &cobra.Command{
 		Use:     verb + " NAME...",
 		Short:   short,
@@ -281,7 +291,10 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 		defer cl.Close()
 		var errs []error
 		for _, name := range args {
-			err := do(cl, c.Context(), name)
+			note, err := do(cl, c.Context(), name)
+			if err == nil && note != "" {
+				_, _ = fmt.Fprintln(c.ErrOrStderr(), note)
+			}
 			if stream.CodeOf(err) == stream.Unavailable {
 				return err // the other errors would be the same
 			}

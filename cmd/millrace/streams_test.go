@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -229,5 +231,31 @@ func TestProblem(t *testing.T) {
 	}
 	if s.Models[1].Error = nil; problem(&s) != "" {
 		t.Errorf("%q", problem(&s))
+	}
+}
+
+// TestRemovedStreamOfTheConfiguration: the command that removes a stream of the configuration says how it comes back, and it does, also
+// after streams add was refused under its name.
+func TestRemovedStreamOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	clip := clipFile(t)
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	text := fmt.Sprintf("http: 127.0.0.1:0\ngrpc: \"off\"\nmodels: [{name: eyes, source: motion}]\nstreams: [{name: door, source: %q, model: eyes, paused: true}]\n", clip)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, command(t, "serve", "--config", file))
+	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
+	if _, stderr, code := millrace(t, "streams", "remove", "door", "--addr", addr); code != 0 || !strings.Contains(stderr, "door is a stream of the configuration: millrace streams reset door brings it back") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if _, stderr, code := millrace(t, "streams", "add", "door", "http://127.0.0.1:9/x.mp4", "--model", "eyes", "--addr", addr); code == 0 {
+		t.Errorf("a private address: %s", stderr)
+	}
+	if _, stderr, code := millrace(t, "streams", "reset", "door", "--addr", addr); code != 0 || stderr != "" {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if out, _, code := millrace(t, "streams", "show", "door", "--addr", addr); code != 0 || !strings.Contains(out, "of the configuration") {
+		t.Errorf("exit status %d: %s", code, out)
 	}
 }
