@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The program is built outside of the repository as the README says, and runs.
+// The programs are built outside of the repository as docs/embed.md says, and run.
 func TestOutside(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -25,14 +25,22 @@ func TestOutside(t *testing.T) {
 		}
 		return string(text)
 	}
-	found := regexp.MustCompile(`(?s)    (module mine\n.*?replace millrace => )\.\./millrace\n\nand .cp \.\./millrace/go\.sum \. && go build -mod=mod.`).FindStringSubmatch(read("README.md"))
+	found := regexp.MustCompile(`(?s)    (module mine\n.*?replace millrace => )\.\./millrace\n\nand .cp \.\./millrace/go\.sum \. && go build -mod=mod.`).FindStringSubmatch(read("docs/embed.md"))
 	if found == nil {
-		t.Fatal("README.md has no go.mod of a program outside of the repository")
+		t.Fatal("docs/embed.md has no go.mod of a program outside of the repository")
 	}
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": strings.ReplaceAll(found[1], "\n    ", "\n") + root + "\n", "go.sum": read("go.sum"), "main.go": read("examples/embed/main.go"),
+	for file, want := range map[string]string{
+		"examples/embed/main.go": "x [1.5 -2]\nended: <nil>\n", "examples/embed/stream/main.go": "loaded delay\nx [1.5 -2]\nthe stream has 3 results\n",
 	} {
+		outside(t, map[string]string{"go.mod": strings.ReplaceAll(found[1], "\n    ", "\n") + root + "\n", "go.sum": read("go.sum"), "main.go": read(file)}, want)
+	}
+}
+
+// outside builds a program of these files, runs it, and compares what it prints.
+func outside(t *testing.T, files map[string]string, want string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +52,7 @@ func TestOutside(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.Command(filepath.Join(dir, "mine")).Output()
-	if err != nil || string(out) != "x [1.5 -2]\nended: <nil>\n" {
-		t.Errorf("%v: %q", err, out)
+	if err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
 	}
 }
