@@ -127,6 +127,39 @@ func checkBlur(t *testing.T, r *recipe) {
 	}
 }
 
+// spot is where the picture of the recipe is bright.
+var spot = image.Rect(160, 80, 320, 240)
+
+func writeSpot(t *testing.T, r *recipe) {
+	t.Helper()
+	img := image.NewRGBA(image.Rect(0, 0, 640, 480))
+	draw.Draw(img, img.Bounds(), image.NewUniform(color.RGBA{40, 20, 60, 255}), image.Point{}, draw.Src)
+	draw.Draw(img, spot, image.White, image.Point{}, draw.Src)
+	var file bytes.Buffer
+	if err := png.Encode(&file, img); err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, "in.jpg", file.String())
+}
+
+// checkAnswer looks at the files that curl has written: the class's picture is gray, at both addresses, and the graph's has a red
+// line around what is bright.
+func checkAnswer(t *testing.T, r *recipe) {
+	gray, isGray := r.picture(t, "gray.png").(*image.Gray)
+	if !isGray || gray.Bounds() != image.Rect(0, 0, 640, 480) || gray.GrayAt(spot.Min.X, spot.Min.Y).Y != 255 || gray.GrayAt(0, 0).Y > 60 {
+		t.Errorf("gray.png is a %T of %v", r.picture(t, "gray.png"), r.picture(t, "gray.png").Bounds())
+	}
+	if r.read(t, "same.png") != r.read(t, "gray.png") {
+		t.Error("the model's answer is another file than the route's")
+	}
+	marked, red := r.picture(t, "marked.png"), color.RGBA{255, 0, 0, 255}
+	for at, want := range map[image.Point]bool{spot.Min: true, {X: spot.Min.X + 80, Y: spot.Min.Y}: true, {X: spot.Max.X - 1, Y: spot.Max.Y - 1}: true, {X: 240, Y: 160}: false, {X: 100, Y: 100}: false} {
+		if is := color.RGBAModel.Convert(marked.At(at.X, at.Y)) == red; is != want {
+			t.Errorf("marked.png is red at %v: %v, want %v", at, is, want)
+		}
+	}
+}
+
 // differ returns the smallest rectangle with all pixels that differ in two pictures, or both when their sizes differ.
 func differ(a, b image.Image) (at image.Rectangle) {
 	if a.Bounds() != b.Bounds() {

@@ -26,6 +26,7 @@ import (
 func TestRecipes(t *testing.T) {
 	checks := map[string]func(*testing.T, *recipe){
 		"Blur faces":                      checkBlur,
+		"Answer a picture file":           checkAnswer,
 		"Save pictures":                   checkSave,
 		"Count with a class":              checkCount,
 		"Two machines behind nginx":       checkMachines,
@@ -56,8 +57,11 @@ func TestRecipes(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			r := newRecipe(t, text, path)
-			if title == "Blur faces" {
+			switch title {
+			case "Blur faces":
 				writeFaces(t, r)
+			case "Answer a picture file":
+				writeSpot(t, r)
 			}
 			if title != "Count with a class" || !testing.Short() { // the detector takes seconds for the whole video
 				r.play(t)
