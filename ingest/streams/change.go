@@ -181,6 +181,9 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	if f.over && (again || !sameModels(before, next) || !reflect.DeepEqual(before.Sinks, next.Sinks)) {
 		return errOver
 	}
+	if err := f.mayLeave(before, next); err != nil {
+		return err
+	}
 	f.public.source = f.publicSource(next, byRequest)
 	f.now = next
 	f.applyModels(next.models())
@@ -201,6 +204,17 @@ func (f *runner) apply(next Config, byRequest bool) error {
 		}
 	}
 	return nil
+}
+
+// mayLeave reports whether the models of a stream may change: those that were removed keep memory until their frames are answered, which
+// in a pause is after it. f.mu is held.
+func (f *runner) mayLeave(before, next Config) error {
+	f.countMu.Lock()
+	defer f.countMu.Unlock()
+	if sameModels(before, next) || len(f.leaving) < maxLeaving {
+		return nil
+	}
+	return stream.Errorf(stream.Conflict, "model", "%d models that were removed have frames that wait: resume the stream if it is paused, and wait until they are answered", len(f.leaving))
 }
 
 // sameModels reports whether two configurations have the same models, in the same modes.
@@ -233,10 +247,10 @@ func (f *runner) applyModels(list []ModelConfig) {
 		}
 		next = append(next, c)
 	}
-	f.queue.resize(queueLen(len(next) + len(removed)))
 	f.countMu.Lock()
 	f.consumers = next
 	f.leaving = slices.Concat(f.leaving, removed)
+	f.queue.resize(queueLen(len(next) + len(f.leaving)))
 	f.countMu.Unlock()
 	f.preview.setSeveral(len(next) > 1)
 	for _, o := range removed {

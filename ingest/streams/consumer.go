@@ -217,9 +217,7 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 		case <-own.Done():
 		case <-c.retire:
 			f.feedsChanged(c, nil)
-			if !f.settings().Paused { // else its waiting frames are not answered
-				o.settle()
-			}
+			o.settle() // in a pause, until the stream is resumed
 		}
 	}
 	st.Close(stream.SourceEnded)

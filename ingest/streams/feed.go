@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"millrace/ingest"
@@ -20,8 +21,9 @@ type feed struct {
 	model  *stream.Model // of the last frame
 	fresh  bool          // no frame was read since the source was opened: the next one does not follow on the last
 
-	window *ingest.Window // frames submitted, and those whose result is written
-	ended  atomic.Pointer[stream.CloseReason]
+	window  *ingest.Window // frames submitted, and those whose result is written
+	waiting sync.Mutex     // held by the goroutine that waits for the window
+	ended   atomic.Pointer[stream.CloseReason]
 }
 
 var _ stream.Sink = (*feed)(nil)
@@ -30,7 +32,7 @@ var _ stream.Sink = (*feed)(nil)
 // the results of the frames before it, in Latest at once.
 func (o *feed) unreadable(fr stream.Frame, err error) {
 	o.fresh = true // the next frame does not follow on this one
-	if o.every && !o.window.Wait(1, o.ctx.Done()) {
+	if o.every && !o.wait(1) {
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
@@ -59,7 +61,7 @@ func (o *feed) frame(fr stream.Frame, finite bool) {
 	if o.fresh {
 		o.fresh, fr.Discontinuity = false, true
 	}
-	if o.every && finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
+	if o.every && finite && !o.wait(o.stream.Policy().Window) {
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
@@ -86,8 +88,16 @@ func (o *feed) lost() {
 	o.stream.MarkDiscontinuity()
 }
 
+// wait returns true when the results of all but n-1 frames have been written, or false when the feed ends first. Several goroutines
+// may wait: the one that reads the source, the one at the end of the source, and the model's when it was removed.
+func (o *feed) wait(n int) bool {
+	o.waiting.Lock()
+	defer o.waiting.Unlock()
+	return o.window.Wait(n, o.ctx.Done())
+}
+
 // settle waits until the result of every frame has been written.
-func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
+func (o *feed) settle() { o.wait(1) }
 
 // Push implements stream.Sink.
 func (o *feed) Push(r *stream.Result) {

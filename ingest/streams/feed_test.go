@@ -3,8 +3,11 @@ package streams
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/ingest"
 	"millrace/stream"
@@ -172,5 +175,26 @@ func TestPanicLeavesNoLease(t *testing.T) {
 		if n := mem.Stats().Leases; n != 0 {
 			t.Errorf("submitted %v: %d leases", submitted, n)
 		}
+	}
+}
+
+// Several goroutines wait for the results of a model's frames, as at the end of a video whose model was removed: all go on.
+func TestSeveralWaitForAFeed(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 1000 {
+		o := &feed{ctx: ctx, window: ingest.NewWindow()}
+		o.window.Receive()
+		var waiting sync.WaitGroup
+		for range 3 {
+			waiting.Go(func() {
+				if !o.wait(1) {
+					t.Error("the frame is answered, and a goroutine waits")
+				}
+			})
+		}
+		runtime.Gosched() // so that they wait
+		o.window.Answer(1)
+		waiting.Wait()
 	}
 }

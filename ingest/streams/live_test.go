@@ -149,14 +149,19 @@ func TestSourceChangesInPlace(t *testing.T) {
 	}
 }
 
-// motionJPEG is a camera that sends 20 pictures a second, unless it is held.
+// motionJPEG is a camera that sends pictures, unless it is held.
 type motionJPEG struct {
 	*httptest.Server
 	free        atomic.Pointer[chan struct{}]
 	asked, left chan struct{} // a value for each client that has come or gone, at most 9
 }
 
+// newMotionJPEG returns a camera with 20 pictures a second.
 func newMotionJPEG(t *testing.T, width, height int) *motionJPEG {
+	return motionJPEGEvery(t, 50*time.Millisecond, width, height)
+}
+
+func motionJPEGEvery(t *testing.T, interval time.Duration, width, height int) *motionJPEG {
 	picture, err := codec.EncodeJPEG(nil, make([]byte, 3*width*height), width, height, 80)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +181,7 @@ func newMotionJPEG(t *testing.T, width, height int) *motionJPEG {
 		}()
 		w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=frame")
 		w.(http.Flusher).Flush()
-		tick := time.NewTicker(50 * time.Millisecond)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
 			select {

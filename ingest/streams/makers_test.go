@@ -63,16 +63,3 @@ func TestPartsOfTheConfigurationStay(t *testing.T) {
 	r.want(200, "PATCH", "/v2/streams/clip", `{"loop":true}`)
 	<-posted
 }
-
-// The model of a paused video changes: once it is not paused any more, the frames that waited are answered, and the other model goes on.
-func TestModelOfAPausedVideoChanges(t *testing.T) {
-	r := start(t, streams.Options{})
-	others(r, "a")
-	r.streams.Add(t, streams.Config{Name: "clip", Source: clip(t, 4), Model: "eyes", Paused: true, Policy: stream.Policy{Mode: stream.Every, Window: 4}})
-	r.until("clip", "a full window", func(s shown) bool { return s.Frames >= 4 })
-	r.want(200, "PATCH", "/v2/streams/clip", `{"model":"a"}`)
-	r.want(200, "PATCH", "/v2/streams/clip", `{"paused":false}`)
-	if s := r.over("clip", "ended"); s.Frames != 40 || s.Results != 40 {
-		t.Errorf("%+v", s)
-	}
-}

@@ -15,6 +15,9 @@ import (
 // maxModels is the most models of one stream.
 const maxModels = 16
 
+// maxLeaving is how many models that were removed from a stream may wait for their last results when its models change again.
+const maxLeaving = 2 * maxModels
+
 // ModelConfig is one of several models of a stream.
 type ModelConfig struct {
 	Model   string        `json:"model" help:"the model"`
