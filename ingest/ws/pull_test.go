@@ -258,13 +258,23 @@ func TestQuotaOfACamera(t *testing.T) {
 
 // TestStopWhileOverQuota: a pull that waits for its quota is stopped at once.
 func TestStopWhileOverQuota(t *testing.T) {
-	r, _, _, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
-	c.say(`{"url":"` + videos(t) + `/clip.mp4"}`)
+	r, all, account, c := pullOf(t, ws.Options{}, ingest.Quotas{})
+	c.say(`{"url":"` + videos(t) + `/long.mp4"}`)
 	if m := c.next(); m.Error != nil || m.Dropped != "" {
 		t.Fatalf("%+v %+v", m, m.Error)
 	}
+	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	account.Decoded(time.Second, stream.Now())
+	r.until("the pull waits for its quota", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), ".awaitQuota(")
+	})
 	c.say(`{"stop":true}`)
-	if m := c.next(); !m.Done || m.Frames != 1 {
+	m := c.next()
+	for m.Error == nil && m.Dropped == "" && !m.Done { // frames that were read before
+		m = c.next()
+	}
+	if !m.Done || m.Frames < 1 || m.Frames >= 600 {
 		t.Errorf("%+v %+v", m, m.Error)
 	}
 	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
