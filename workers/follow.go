@@ -54,7 +54,7 @@ func (m *Manager) follow(name string) {
 		if i := slices.IndexFunc(e.groups, uses); i < 0 || !slices.ContainsFunc(e.groups, func(g *Group) bool { return !fits(g) }) {
 			continue
 		}
-		if _, err := m.enqueue(e.name, func() error { m.loadStale(e.name); return nil }); err != nil {
+		if _, err := m.enqueue(e.name, func() error { m.loadStale(e.name); return nil }); err != nil && stream.CodeOf(err) != stream.Draining {
 			m.unfit(e, err)
 		}
 	}
