@@ -78,8 +78,8 @@ func withFile(file, text string) string {
 	return file + ": " + text
 }
 
-// answer writes an answer; file is "" for that of a request.
-func (o *answerWriter) answer(file string, a *client.Answer) error {
+// answer writes an answer; file is "" for that of a request. saved are the outputs that were saved.
+func (o *answerWriter) answer(file string, a *client.Answer, saved []string) error {
 	if o.asJSON {
 		return o.json(file, a)
 	}
@@ -94,7 +94,7 @@ func (o *answerWriter) answer(file string, a *client.Answer) error {
 	}
 	o.wrote = true
 	result, shown := boxesOf(a)
-	if err := table(o.w, answerRows(a, shown, !o.many)...); err != nil || shown == nil {
+	if err := table(o.w, answerRows(a, shown, saved, !o.many)...); err != nil || shown == nil {
 		return err
 	}
 	if len(result.Boxes) == 0 {
@@ -222,8 +222,8 @@ func numbers(t *stream.Tensor) (json.RawMessage, error) {
 }
 
 // answerRows describes an answer as rows of a table, without the outputs that are shown
-// otherwise. save = the rows name the flag that saves an output.
-func answerRows(a *client.Answer, shown []string, save bool) [][]string {
+// otherwise. save = the rows name the flag that saves an output, but not those of outputs that were saved.
+func answerRows(a *client.Answer, shown, saved []string, save bool) [][]string {
 	rows := [][]string{{"model", strings.TrimSuffix(a.Model+" version "+a.Version, " version ")}}
 	if a.Width > 0 {
 		rows = append(rows, []string{"picture", fmt.Sprintf("%dx%d", a.Width, a.Height)})
@@ -242,7 +242,7 @@ func answerRows(a *client.Answer, shown []string, save bool) [][]string {
 		if slices.Contains(shown, t.Name) {
 			continue
 		}
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, summaryOf(t, save))})
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, summaryOf(t, save && !slices.Contains(saved, t.Name)))})
 	}
 	return rows
 }
@@ -345,6 +345,14 @@ func (o *overlays) write(file string, picture []byte, a *client.Answer) error {
 	result, err := overlay.ReadResult(tensorsOf(a))
 	if err != nil {
 		return fmt.Errorf("--overlay: %w", err)
+	}
+	drawn := func(t stream.Tensor) bool { return slices.Contains([]string{"boxes", "keypoints", "mask"}, t.Name) }
+	if result.Empty() && !slices.ContainsFunc(a.Outputs, drawn) {
+		var names []string
+		for _, t := range a.Outputs {
+			names = append(names, t.Name)
+		}
+		return fmt.Errorf("--overlay: the answer of model %s has no boxes, keypoints, mask or classes to draw: it has %s. --save writes an output to a file", a.Model, strings.Join(names, ", "))
 	}
 	img, err := play.Paint(picture, result)
 	if err != nil {

@@ -47,9 +47,11 @@ standard input. Of a folder, the files are sent whose names end in .jpg, .jpeg, 
 printed as a table, in pixels of the picture. When a picture of several fails, the others are still sent, and the exit
 status is 1.
 
---save writes an output to a file: the one element of BYTES as it is; pixels, UINT8 [height, width, 3] or [height,
-width, 1], as a picture when FILE ends in .png or .jpg; all numbers when FILE ends in .npy. --save and --overlay
-replace files that exist. With --json each answer has all elements. Those of BYTES are texts. When one element is not
+A model that needs further inputs besides the picture gets all of them in a request. millrace examples MODEL prints one.
+
+--save writes an output to a file, and the answer says what was written: the one element of BYTES as it is; pixels, UINT8 [height, width, 3] or [height,
+width, 1], as a picture when FILE ends in .png or .jpg; all numbers when FILE ends in .npy. --overlay is refused when the
+answer has nothing that can be drawn. --save and --overlay replace files that exist. With --json each answer has all elements. Those of BYTES are texts. When one element is not
 UTF-8, all elements are in base64, and the output has "parameters":{"content_type":"base64"}.`,
 		Example:           inferExamples,
 		Args:              wrongUsage(cobra.MinimumNArgs(1)),
@@ -115,7 +117,7 @@ UTF-8, all elements are in base64, and the output has "parameters":{"content_typ
 func (in *inference) run(ctx context.Context, cl *client.Client, stdin io.Reader, stderr io.Writer) error {
 	failed := 0
 	for _, file := range in.files {
-		err := in.one(ctx, cl, stdin, file)
+		err := in.one(ctx, cl, stdin, stderr, file)
 		switch {
 		case err == nil:
 			continue
@@ -145,7 +147,7 @@ func concernsAll(err error) bool {
 }
 
 // one runs one inference, and writes its answer.
-func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader, file string) error {
+func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader, stderr io.Writer, file string) error {
 	body, err := readInput(stdin, file)
 	if err != nil && in.request != "" {
 		return fmt.Errorf("--request: %w", err)
@@ -166,17 +168,40 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 	if err := in.overlay.write(file, body, a); err != nil {
 		return err
 	}
-	if err := in.saves.write(a); err != nil {
+	written, err := in.saves.write(a)
+	if err != nil {
 		return err
 	}
 	if in.request != "" {
 		file = ""
 	}
-	return in.out.answer(file, a)
+	if err := in.out.answer(file, a, in.saves.outputs()); err != nil {
+		return err
+	}
+	w := in.out.w
+	if in.out.asJSON {
+		w = stderr
+	}
+	_, err = io.WriteString(w, written)
+	return err
+}
+
+// missing returns the error of a picture for a model that needs an input besides the picture, with what to send; nil for
+// other errors.
+func (in *inference) missing(err error) error {
+	var e *stream.Error
+	if in.request != "" || !errors.As(err, &e) || !strings.HasPrefix(e.Msg, "inputs.") || !strings.HasSuffix(e.Msg, ": is missing") {
+		return nil
+	}
+	return &stream.Error{Code: e.Code, Err: err, Msg: fmt.Sprintf("%s: model %s needs this input besides the picture. "+
+		"Send both in one request, as the calls of millrace examples %s do, here by --request FILE", e.Msg, in.model, in.model)}
 }
 
 // named returns an error with what the command calls the field of the server's.
 func (in *inference) named(file string, err error) error {
+	if missing := in.missing(err); missing != nil {
+		return missing
+	}
 	code := coded.CodeOf(err)
 	return withName(err, func(field string) string {
 		switch {

@@ -167,6 +167,18 @@ func TestInferSave(t *testing.T) {
 	if out, _, _ := infer(file("sent.jpg")); !strings.Contains(out, fmt.Sprintf("a picture of type jpeg, %d bytes: --save output=out.jpg", len(shot))) {
 		t.Errorf("%s", out)
 	}
+	for _, name := range []string{"a.jpg", "bare"} {
+		out, stderr, code := infer(file("sent.jpg"), "--save", "output="+file(name))
+		if want := fmt.Sprintf("saved output as %s: a picture of type jpeg, %d bytes\n", file(name), len(shot)); saved(code, stderr, name) != string(shot) || !strings.HasSuffix(out, want) || strings.Contains(out, "--save") {
+			t.Errorf("%s, want %s", out, want)
+		}
+	}
+	if _, stderr, code := infer(file("sent.jpg"), "--overlay", file("x.png")); code != 1 || !strings.Contains(stderr, "--overlay: the answer of model same has no boxes, keypoints, mask or classes to draw: it has output. --save writes") {
+		t.Errorf("exit status %d\n%s", code, stderr)
+	}
+	if out, stderr, code := infer(file("sent.jpg"), "--json", "--save", "output="+file("a.jpg")); saved(code, stderr, "a.jpg") == "" || !strings.HasPrefix(stderr, "saved output as ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%s\n%s", out, stderr)
+	}
 	if _, stderr, code := infer(file("sent.jpg"), "--save", "output="+file("a.jpg")); saved(code, stderr, "a.jpg") != string(shot) {
 		t.Error("the saved element is not that of the answer")
 	}
@@ -223,6 +235,29 @@ func TestInferSave(t *testing.T) {
 	out, _, _ = infer("--request", file("r.json"), "--json")
 	if !strings.Contains(out, `"shape":[2],"data":["a","\u003cb\u003e"]}`) {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestInferMissing: the error of a picture for a model that needs another input names the input, and what to send.
+func TestInferMissing(t *testing.T) {
+	_, addr := serve(t, "--model", absolute(t, "blur=../../examples/blur/blur.py")+",python="+testneeds.Python(t, "numpy", "PIL"))
+	shot := picture(t)
+	_, stderr, code := millrace(t, "infer", "blur", shot, "--addr", addr)
+	const want = "millrace: inputs.boxes: is missing: model blur needs this input besides the picture. Send both in one request, as the calls of millrace examples blur do, here by --request FILE\n"
+	if code != 1 || stderr != want {
+		t.Errorf("exit status %d\n%s", code, stderr)
+	}
+	data, err := os.ReadFile(shot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := filepath.Join(t.TempDir(), "request.json")
+	text := `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + base64.StdEncoding.EncodeToString(data) + `"]},{"name":"boxes","datatype":"FP32","shape":[0,4],"data":[]}]}`
+	if err := os.WriteFile(request, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, stderr, code := millrace(t, "infer", "blur", "--request", request, "--addr", addr); code != 0 || !strings.Contains(out, "UINT8") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }
 

@@ -53,8 +53,16 @@ func (s *saves) open(files []string, many bool) error {
 	return nil
 }
 
-// write writes the outputs of an answer.
-func (s *saves) write(a *client.Answer) error {
+// outputs returns the names of the outputs that are saved.
+func (s *saves) outputs() (names []string) {
+	for _, to := range s.list {
+		names = append(names, to.output)
+	}
+	return names
+}
+
+// write writes the outputs of an answer, and returns a line about each file.
+func (s *saves) write(a *client.Answer) (written string, err error) {
 	for _, to := range s.list {
 		var names []string
 		var t *stream.Tensor
@@ -64,54 +72,59 @@ func (s *saves) write(a *client.Answer) error {
 			}
 		}
 		if t == nil {
-			return fmt.Errorf("--save: the answer of model %s has no output %s: it has %s", a.Model, to.output, strings.Join(names, ", "))
+			return written, fmt.Errorf("--save: the answer of model %s has no output %s: it has %s", a.Model, to.output, strings.Join(names, ", "))
 		}
-		if err := saveTensor(to.file, t); err != nil {
-			return fmt.Errorf("--save %s: %w", to.output, err)
+		form, err := saveTensor(to.file, t)
+		if err != nil {
+			return written, fmt.Errorf("--save %s: %w", to.output, err)
 		}
+		written += fmt.Sprintf("saved %s as %s: %s\n", to.output, to.file, form)
 	}
-	return nil
+	return written, nil
 }
 
 // saveTensor writes a tensor in the form that the ending of the file's name says: the element of BYTES as it is, pixels as
-// PNG or JPEG, others as .npy.
-func saveTensor(file string, t *stream.Tensor) error {
+// PNG or JPEG, others as .npy. It returns the form of the file.
+func saveTensor(file string, t *stream.Tensor) (form string, err error) {
 	ending := strings.ToLower(filepath.Ext(file))
 	what := fmt.Sprintf("the output is %s %v", t.Datatype, t.Shape)
 	if t.Datatype == stream.Bytes {
 		return saveElement(file, ending, what, t)
 	}
 	if ending == ".npy" {
-		return newfile.Write(file, func(w io.Writer) error { return writeNPY(w, t) })
+		return "numbers in numpy's format", newfile.Write(file, func(w io.Writer) error { return writeNPY(w, t) })
 	}
 	img := pictureOf(t)
 	switch {
 	case img != nil && overlay.CheckPicture(file) == nil:
-		return overlay.WritePicture(file, img)
+		return fmt.Sprintf("a picture of %dx%d", img.Bounds().Dx(), img.Bounds().Dy()), overlay.WritePicture(file, img)
 	case img != nil:
-		return fmt.Errorf("%s, a picture: give a name that ends in .png, .jpg or .npy, not %s", what, file)
+		return "", fmt.Errorf("%s, a picture: give a name that ends in .png, .jpg or .npy, not %s", what, file)
 	}
-	return fmt.Errorf("%s: give a name that ends in .npy, not %s", what, file)
+	return "", fmt.Errorf("%s: give a name that ends in .npy, not %s", what, file)
 }
 
-// saveElement writes the only element of a tensor of BYTES.
-func saveElement(file, ending, what string, t *stream.Tensor) error {
+// saveElement writes the only element of a tensor of BYTES, and returns the form of the file.
+func saveElement(file, ending, what string, t *stream.Tensor) (form string, err error) {
 	list := elements(t)
 	if len(list) != 1 {
-		return fmt.Errorf("%s, %d elements, and a file gets one: --json prints them", what, len(list))
+		return "", fmt.Errorf("%s, %d elements, and a file gets one: --json prints them", what, len(list))
 	}
 	kind := codec.Sniff(list[0])
 	named := strings.TrimPrefix(strings.Replace(ending, "jpg", "jpeg", 1), ".")
 	if kind != codec.Unknown && named != kind.String() && (isPictureName(file) || ending == ".npy") {
-		return fmt.Errorf("the output is a picture of type %s, which is saved as it is: give a name that ends in .%s, not %s", kind, endingOf(kind), file)
+		return "", fmt.Errorf("the output is a picture of type %s, which is saved as it is: give a name that ends in .%s, not %s", kind, endingOf(kind), file)
 	}
 	if kind == codec.Unknown && isPictureName(file) {
-		return fmt.Errorf("the output is %d bytes that are no JPEG, PNG or WebP picture, and are saved as they are: give a name with another ending, not %s", len(list[0]), file)
+		return "", fmt.Errorf("the output is %d bytes that are no JPEG, PNG or WebP picture, and are saved as they are: give a name with another ending, not %s", len(list[0]), file)
 	}
 	if ending == ".npy" {
-		return fmt.Errorf("%s, whose element is saved as it is, not as .npy: give a name with another ending, not %s", what, file)
+		return "", fmt.Errorf("%s, whose element is saved as it is, not as .npy: give a name with another ending, not %s", what, file)
 	}
-	return newfile.Write(file, func(w io.Writer) error {
+	if form = fmt.Sprintf("%d bytes", len(list[0])); kind != codec.Unknown {
+		form = fmt.Sprintf("a picture of type %s, %s", kind, form)
+	}
+	return form, newfile.Write(file, func(w io.Writer) error {
 		_, err := w.Write(list[0])
 		return err
 	})
