@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -69,7 +68,7 @@ const (
 	sampled     = 64    // accounts of which the idle ones are forgotten for a new one
 )
 
-// Account is that of one client. A nil one is that of the server itself.
+// Account is the account of one client. A nil one has no quotas: only the owner has none.
 type Account struct {
 	stream.Account
 	table    *Accounts
@@ -77,6 +76,7 @@ type Account struct {
 	own      map[string]float64 // its principal's quotas; guarded by the table
 	gone     atomic.Bool
 	endpoint endpoints
+	client   atomic.Pointer[Client] // of an address, see Gate.client
 }
 
 // Core returns the part that frames have.
@@ -89,9 +89,6 @@ func (a *Account) Core() *stream.Account {
 
 // Live reports whether the account is still in use: another one may have taken its place otherwise.
 func (a *Account) Live() bool { return a != nil && !a.gone.Load() }
-
-// AccountKey is the key under which an HTTP request has its *Account as a value (fiber.Ctx.Locals).
-type AccountKey struct{}
 
 // Accounts has the accounts of all clients. It is safe for concurrent use.
 type Accounts struct {
@@ -266,33 +263,18 @@ type endpoints struct {
 	made map[string]int // how many loads of each go on, during which it may be gone for a while
 }
 
-// charged is a repository whose loads an account is charged for.
-type charged struct {
-	Repository
-	of *Account
-}
-
-// Load implements Repository.
-func (c charged) Load(ctx context.Context, name string, how Load) (string, error) {
-	if err := c.of.Take(stream.QuotaLoads, 1, 0); err != nil {
-		return "", err
-	}
-	how.Reserve = c.reserve
-	return c.Repository.Load(ctx, name, how)
-}
-
 // reserve is Load.Reserve. The account holds an endpoint from before it is made until it is gone, so that one that was made by a load that fails
 // in the end, or whose client has left, counts, and a load of one that is there needs no room.
-func (c charged) reserve(endpoint string, there bool) (settle func(there bool), err error) {
-	c.forgetUnloaded()
-	e := &c.of.endpoint
+func (a *Account) reserve(all Repository, endpoint string, there bool) (settle func(there bool), err error) {
+	a.forgetUnloaded(all)
+	e := &a.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, own := e.made[endpoint]; !own {
 		if there {
 			return func(bool) {}, nil
 		}
-		if err := c.of.Hold(stream.QuotaEndpoints); err != nil {
+		if err := a.Hold(stream.QuotaEndpoints); err != nil {
 			return nil, err
 		}
 	}
@@ -305,26 +287,20 @@ func (c charged) reserve(endpoint string, there bool) (settle func(there bool), 
 		defer e.mu.Unlock()
 		if e.made[endpoint]--; e.made[endpoint] == 0 && !there {
 			delete(e.made, endpoint)
-			c.of.Release(stream.QuotaEndpoints)
+			a.Release(stream.QuotaEndpoints)
 		}
 	}, nil
 }
 
 // forgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
-func (c charged) forgetUnloaded() {
-	e := &c.of.endpoint
+func (a *Account) forgetUnloaded(all Repository) {
+	e := &a.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, loading := range e.made {
-		if loading == 0 && len(c.Versions(name)) == 0 {
+		if loading == 0 && len(all.Versions(name)) == 0 {
 			delete(e.made, name)
-			c.of.Release(stream.QuotaEndpoints)
+			a.Release(stream.QuotaEndpoints)
 		}
 	}
-}
-
-// Unload implements Repository.
-func (c charged) Unload(ctx context.Context, endpoint string, how Unload) error {
-	defer c.forgetUnloaded()
-	return c.Repository.Unload(ctx, endpoint, how)
 }

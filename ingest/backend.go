@@ -8,15 +8,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Interface is a protocol adapter. Serve runs until ctx ends, then ends its sessions,
-// with the ending of each frame in flight, and returns. It may be called once.
+// Interface is a protocol adapter. Serve lets clients in through gate until ctx ends, then ends its
+// sessions, with the ending of each frame in flight, and returns. It may be called once.
 type Interface interface {
 	Name() string
-	Serve(ctx context.Context, backend Backend) error
+	Serve(ctx context.Context, gate *Gate) error
 }
 
-// Backend is what adapters call. The server implements it; it is safe for
-// concurrent use.
+// Backend is the server as one client may use it (Client), and without limits as the server implements it.
+// It is safe for concurrent use.
 type Backend interface {
 	// Open opens a stream to a loaded model (version "" = any). Endings go to
 	// sink. Errors: NotFound, Overloaded (no place left in the model's queue),

@@ -57,7 +57,7 @@ func newCached(t *testing.T, cfg workers.Config) *cached {
 	mem := buf.NewPool(8 << 20)
 	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
 	d := &backend{Manager: m, mem: mem}
-	one := ingest.NewOneShot(d, "test", &d.noModel)
+	one := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	t.Cleanup(func() {
 		one.Close()
 		if err := m.Close(context.Background()); err != nil {
@@ -76,7 +76,7 @@ func newCached(t *testing.T, cfg workers.Config) *cached {
 
 // ask returns the answer's text, or its error's.
 func (c *cached) ask(f stream.Frame) string {
-	r, err := c.one.Infer(c.t.Context(), "m", "", f)
+	r, err := c.one.Infer(c.t.Context(), c.backend.owner(), "m", "", f)
 	if err != nil {
 		return err.Error()
 	}
@@ -110,7 +110,7 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 // A request that may be answered in parts fills the cache, too.
 func TestAnswersInPartsFillTheCache(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
-	r, err := c.one.InferStream(t.Context(), "m", "", text("a"), func(*stream.Result) error { return nil })
+	r, err := c.one.InferStream(t.Context(), c.backend.owner(), "m", "", text("a"), func(*stream.Result) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,10 +33,10 @@ type OneShot struct {
 // in version, "" = the only one.
 type target struct{ model, version, chosen string }
 
-// NewOneShot returns a OneShot that sends to backend the requests that come by a protocol,
-// which traces name. It counts the requests for models that are not loaded in noModel.
-func NewOneShot(backend Backend, protocol string, noModel *stream.FrameCounts) *OneShot {
-	return &OneShot{backend: backend, protocol: protocol, noModel: noModel, idle: make(map[target]*exchangePool)}
+// NewOneShot returns a OneShot that sends to the backend behind a gate the requests of a protocol,
+// which traces name. Requests for models that are not loaded are counted in noModel.
+func NewOneShot(gate *Gate, protocol string, noModel *stream.FrameCounts) *OneShot {
+	return &OneShot{backend: gate.backend, protocol: protocol, noModel: noModel, idle: make(map[target]*exchangePool)}
 }
 
 // exchangePool holds the exchanges with one target that no request uses, under
@@ -67,18 +67,16 @@ func (x *exchange) Push(r *stream.Result) {
 // Done implements stream.Sink.
 func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 
-// Infer submits one frame and returns its ending, which the caller must release. It
-// takes over f.Lease in every case. A drop or a failure is returned as an error: the
+// Infer submits one frame of a client, to whom it is charged, and returns its ending, which the caller must
+// release. It takes over f.Lease in every case. A drop or a failure is returned as an error: the
 // frame's own coded error, or Overloaded or Timeout for a drop; the result that comes with
 // it, if the frame was accepted, is released and says which trace it belonged to. When ctx
 // ends first, the frame ends with its error.
-func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
-	if f.Account != nil {
-		if err := f.Account.TakeFrame(&f, 0); err != nil {
-			r := o.Refuse(model, version, &f, err)
-			f.Lease.Release()
-			return r, err
-		}
+func (o *OneShot) Infer(ctx context.Context, client *Client, model, version string, f stream.Frame) (*stream.Result, error) {
+	if err := client.Charge(model, &f); err != nil {
+		r := o.Refuse(client, model, version, &f, err)
+		f.Lease.Release()
+		return r, err
 	}
 	for {
 		t := target{model, version, version}
@@ -87,7 +85,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 		}
 		x, reused, err := o.acquire(t)
 		if err != nil {
-			o.Refuse(model, version, &f, err)
+			o.Refuse(client, model, version, &f, err)
 			f.Lease.Release()
 			return nil, err
 		}
@@ -105,11 +103,11 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 }
 
 // InferIn is Infer for a request that may be part of a sequence: see Sequences.Infer.
-func (o *OneShot) InferIn(ctx context.Context, of Sequence, model, version string, f stream.Frame) (*stream.Result, error) {
+func (o *OneShot) InferIn(ctx context.Context, client *Client, of Sequence, model, version string, f stream.Frame) (*stream.Result, error) {
 	if of.ID == (SequenceID{}) {
-		return o.Infer(ctx, model, version, f)
+		return o.Infer(ctx, client, model, version, f)
 	}
-	return o.backend.Sequences().Infer(ctx, o, model, version, of, f)
+	return o.backend.Sequences().Infer(ctx, o, client, model, version, of, f)
 }
 
 func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error) {
@@ -143,11 +141,14 @@ func (x *exchange) wait(ctx context.Context) *stream.Result {
 	return <-x.result // that error, or what was pushed at the same moment
 }
 
-// Refuse counts a request that is refused with err before it has reached a stream. Want
+// Refuse counts a request of a client that is refused with err before it has reached a stream. Want
 // of memory is a drop, as for requests that have reached one, although both are told as
 // an error.
 // It returns the ending, with the ids of the request's trace.
-func (o *OneShot) Refuse(model, version string, f *stream.Frame, err error) *stream.Result {
+func (o *OneShot) Refuse(client *Client, model, version string, f *stream.Frame, err error) *stream.Result {
+	if f.Account == nil {
+		f.Account = client.Core()
+	}
 	counts := o.noModel
 	if m, _, e := o.backend.Models().Model(model, version); e == nil {
 		counts = m.Counts

@@ -26,13 +26,11 @@ const (
 //
 // A worker that is more than 64 partial results ahead of each waits for it, for 10 s in
 // sum; then the request ends with FlowControl.
-func (o *OneShot) InferStream(ctx context.Context, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
-	if f.Account != nil {
-		if err := f.Account.TakeFrame(&f, 0); err != nil {
-			r := o.Refuse(model, version, &f, err)
-			f.Lease.Release()
-			return r, err
-		}
+func (o *OneShot) InferStream(ctx context.Context, client *Client, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
+	if err := client.Charge(model, &f); err != nil {
+		r := o.Refuse(client, model, version, &f, err)
+		f.Lease.Release()
+		return r, err
 	}
 	p := &parts{news: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
 	chosen := version
@@ -44,7 +42,7 @@ func (o *OneShot) InferStream(ctx context.Context, model, version string, f stre
 		OneShot: true, OwnRefusals: true, Protocol: o.protocol, Version: version,
 	}, p)
 	if err != nil {
-		o.Refuse(model, version, &f, err)
+		o.Refuse(client, model, version, &f, err)
 		f.Lease.Release()
 		return nil, err
 	}

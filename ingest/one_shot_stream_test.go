@@ -46,11 +46,11 @@ func counted(n int) []uint32 {
 func TestInferStream(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "repeat"})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	for _, n := range []int{0, 1, 5, 1000} {
 		var got []string
-		r, err := c.InferStream(context.Background(), "m", "", repeated(0, counted(n)...), func(r *stream.Result) error {
+		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(n)...), func(r *stream.Result) error {
 			if !r.Partial || r.Model != g.Model() {
 				t.Errorf("%+v", r)
 			}
@@ -68,12 +68,12 @@ func TestInferStream(t *testing.T) {
 	if n := g.Stats().PlacesUsed; n != 0 {
 		t.Errorf("%d places", n)
 	}
-	if _, err := c.InferStream(context.Background(), "nobody", "", repeated(0), nil); stream.CodeOf(err) != stream.NotFound {
+	if _, err := c.InferStream(context.Background(), d.owner(), "nobody", "", repeated(0), nil); stream.CodeOf(err) != stream.NotFound {
 		t.Error(err)
 	}
 	bad := repeated(0, 1, 2)
 	bad.Inputs[1] = numbers("DELAY", stream.Uint32, 0)
-	if _, err := c.InferStream(context.Background(), "m", "", bad, nil); stream.CodeOf(err) != stream.InvalidArgument {
+	if _, err := c.InferStream(context.Background(), d.owner(), "m", "", bad, nil); stream.CodeOf(err) != stream.InvalidArgument {
 		t.Error(err)
 	}
 }
@@ -82,9 +82,9 @@ func TestInferStream(t *testing.T) {
 func TestInferStreamOfOneAnswer(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "plain"})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
-	r, err := c.InferStream(context.Background(), "m", "", d.frame("x"), func(*stream.Result) error {
+	r, err := c.InferStream(context.Background(), d.owner(), "m", "", d.frame("x"), func(*stream.Result) error {
 		t.Error("a partial result")
 		return nil
 	})
@@ -98,14 +98,14 @@ func TestInferStreamOfOneAnswer(t *testing.T) {
 func TestInferOfSeveralAnswers(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "repeat"})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	for range 2 {
-		if _, err := c.Infer(context.Background(), "m", "", repeated(0, 1, 2)); stream.CodeOf(err) != stream.Unsupported {
+		if _, err := c.Infer(context.Background(), d.owner(), "m", "", repeated(0, 1, 2)); stream.CodeOf(err) != stream.Unsupported {
 			t.Error(err)
 		}
 	}
-	if r, err := c.Infer(context.Background(), "m", "", repeated(0)); err != nil {
+	if r, err := c.Infer(context.Background(), d.owner(), "m", "", repeated(0)); err != nil {
 		t.Error(err)
 	} else {
 		r.Release()
@@ -118,11 +118,11 @@ func TestInferStreamEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)
 		d.load(t, workers.Config{Name: "m", Kind: "repeat"})
-		c := ingest.NewOneShot(d, "test", &d.noModel)
+		c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 		defer c.Close()
 		began := time.Now()
 		n, enough := 0, errors.New("enough")
-		_, err := c.InferStream(context.Background(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error {
+		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error {
 			if n++; n == 3 {
 				return enough
 			}
@@ -134,11 +134,11 @@ func TestInferStreamEndsWithItsCaller(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
 		defer cancel()
 		n = 0
-		_, err = c.InferStream(ctx, "m", "", repeated(1000, counted(20)...), func(*stream.Result) error { n++; return nil })
+		_, err = c.InferStream(ctx, d.owner(), "m", "", repeated(1000, counted(20)...), func(*stream.Result) error { n++; return nil })
 		if n != 2 || stream.CodeOf(err) != stream.Timeout {
 			t.Errorf("%d parts, %v", n, err)
 		}
-		if r, err := c.InferStream(context.Background(), "m", "", repeated(0), nil); err != nil {
+		if r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0), nil); err != nil {
 			t.Error(err)
 		} else {
 			r.Release()
@@ -155,9 +155,9 @@ func TestInferStreamCountsWhatItsCallerDoesNotTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)
 		g := d.load(t, workers.Config{Name: "m", Kind: "repeat"})
-		c := ingest.NewOneShot(d, "test", &d.noModel)
+		c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 		defer c.Close()
-		_, err := c.InferStream(context.Background(), "m", "", repeated(0, counted(3)...), func(r *stream.Result) error {
+		_, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(3)...), func(r *stream.Result) error {
 			synctest.Wait() // until the worker has ended the request
 			return stream.Errorf(stream.Unsupported, "", "cannot be sent")
 		})
@@ -173,10 +173,10 @@ func TestInferStreamBoundsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)
 		d.load(t, workers.Config{Name: "m", Kind: "repeat", Limits: workers.Limits{Run: time.Hour}})
-		c := ingest.NewOneShot(d, "test", &d.noModel)
+		c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 		defer c.Close()
 		n, most := 0, int64(0)
-		r, err := c.InferStream(context.Background(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
+		r, err := c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
 			n++
 			time.Sleep(time.Millisecond)
 			most = max(most, d.mem.Stats().Leases)
@@ -187,7 +187,7 @@ func TestInferStreamBoundsWhatWaits(t *testing.T) {
 		}
 		r.Release()
 		n = 0
-		_, err = c.InferStream(context.Background(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
+		_, err = c.InferStream(context.Background(), d.owner(), "m", "", repeated(0, counted(500)...), func(*stream.Result) error {
 			if n++; n == 1 {
 				time.Sleep(time.Minute)
 			}

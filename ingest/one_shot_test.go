@@ -49,7 +49,11 @@ type backend struct {
 	opened    []*stream.Stream
 }
 
-func (d *backend) Models() ingest.Repository    { return repository{Manager: d.Manager} }
+func (d *backend) Models() ingest.Repository { return repository{Manager: d.Manager} }
+
+// owner is the server itself, who has no quotas.
+func (d *backend) owner() *ingest.Client { return ingest.NewGate(d, nil).Owner() }
+
 func (d *backend) Memory() *buf.Pool            { return d.mem }
 func (d *backend) Sequences() *ingest.Sequences { return d.sequences }
 func (d *backend) State() ingest.State          { return ingest.State{} }
@@ -159,14 +163,14 @@ func TestFramesAreHeldOnce(t *testing.T) {
 	d.sequences = ingest.NewSequences(d)
 	defer d.sequences.Close()
 	d.load(t, workers.Config{Name: "m", Kind: "sole"})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	sequence := ingest.Sequence{ID: ingest.SequenceID{Number: 1}, Start: true, End: true}
 	alone = 0
 	for _, of := range []ingest.Sequence{{}, sequence} {
 		f := d.frame("x")
 		f.Codec = stream.JPEG
-		r, err := c.InferIn(context.Background(), of, "m", "", f)
+		r, err := c.InferIn(context.Background(), d.owner(), of, "m", "", f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,9 +183,9 @@ func TestFramesAreHeldOnce(t *testing.T) {
 
 func TestStreamsAreUsedAgain(t *testing.T) {
 	d := newBackend(t)
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	ask := func() error {
-		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
+		r, err := c.Infer(context.Background(), d.owner(), "m", "", d.frame("x"))
 		if err == nil {
 			r.Release()
 		}
@@ -230,12 +234,12 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	ended := func(ctx context.Context, data string) chan error {
 		out := make(chan error, 1)
 		go func() {
-			r, err := c.Infer(ctx, "m", "", d.frame(data))
+			r, err := c.Infer(ctx, d.owner(), "m", "", d.frame(data))
 			if err == nil {
 				r.Release()
 			}
@@ -283,11 +287,11 @@ func TestCallersWhoLeave(t *testing.T) {
 func TestCallersThatLeaveFreeTheirPlaces(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 2})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	first := make(chan error, 1)
 	go func() {
-		r, err := c.Infer(context.Background(), "m", "", d.frame("a"))
+		r, err := c.Infer(context.Background(), d.owner(), "m", "", d.frame("a"))
 		if err == nil {
 			r.Release()
 		}
@@ -298,7 +302,7 @@ func TestCallersThatLeaveFreeTheirPlaces(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		left := make(chan error, 1)
 		go func() {
-			_, err := c.Infer(ctx, "m", "", d.frame("b"))
+			_, err := c.Infer(ctx, d.owner(), "m", "", d.frame("b"))
 			left <- err
 		}()
 		for d.Manager.Snapshot()[0].Waiting == 0 {
@@ -323,18 +327,18 @@ func TestCallersThatLeaveFreeTheirPlaces(t *testing.T) {
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	first := make(chan error, 1)
 	go func() {
-		r, err := c.Infer(context.Background(), "m", "", d.frame("a"))
+		r, err := c.Infer(context.Background(), d.owner(), "m", "", d.frame("a"))
 		if err == nil {
 			r.Release()
 		}
 		first <- err
 	}()
 	<-inRun
-	if _, err := c.Infer(context.Background(), "m", "", d.frame("b")); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := c.Infer(context.Background(), d.owner(), "m", "", d.frame("b")); stream.CodeOf(err) != stream.Overloaded {
 		t.Fatalf("%v", err)
 	}
 	pass <- struct{}{}

@@ -20,11 +20,11 @@ func TestInferStreamVersions(t *testing.T) {
 	if _, err := d.Load(t.Context(), "m", workers.Load{}); err != nil {
 		t.Fatal(err)
 	}
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	got := map[string]int{}
 	ask := func(version string) {
-		r, err := c.InferStream(t.Context(), "m", version, d.frame("x"), func(*stream.Result) error { return nil })
+		r, err := c.InferStream(t.Context(), d.owner(), "m", version, d.frame("x"), func(*stream.Result) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestInferStreamVersions(t *testing.T) {
 // another.
 func TestVersionsThatComeBack(t *testing.T) {
 	d := newBackend(t)
-	c := ingest.NewOneShot(d, "test", &d.noModel)
+	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)
 	defer c.Close()
 	serve := func(versions ...string) {
 		t.Helper()
@@ -65,7 +65,7 @@ func TestVersionsThatComeBack(t *testing.T) {
 	}
 	ask := func(want string) {
 		t.Helper()
-		r, err := c.Infer(t.Context(), "m", "", d.frame("x"))
+		r, err := c.Infer(t.Context(), d.owner(), "m", "", d.frame("x"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,7 @@ type Principal struct {
 
 	Quotas  map[string]float64      // by their names, in place of the settings
 	account atomic.Pointer[Account] // see Accounts.Of
+	client  atomic.Pointer[Client]  // see Gate.client
 }
 
 // In returns p as it is in the session with an id.
@@ -70,6 +71,26 @@ func (p *Principal) AllowsModel(name string) error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name, strings.Join(p.Models, ", "))
 }
 
+// may returns nil if the principal may do what a call needs.
+func (p *Principal) may(n Need) error {
+	if p == nil {
+		return errStranger
+	}
+	if n.Role == 0 {
+		return errNoRole
+	}
+	if err := p.Allows(n.Role); err != nil || !p.Limited() {
+		return err
+	}
+	switch {
+	case n.Model != "":
+		return p.AllowsModel(n.Model)
+	case n.Scope == ServerScope:
+		return p.NotWhole()
+	}
+	return nil
+}
+
 // NotWhole returns the error of a request that is not about single models, of a principal that may use only some.
 func (p *Principal) NotWhole() error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
@@ -104,7 +125,3 @@ func CheckPatterns(patterns []string) error {
 	}
 	return nil
 }
-
-// PrincipalKey is the key under which an HTTP request has its *Principal as a value (fiber.Ctx.Locals), and the
-// context of a call of gRPC. There is none when clients need no credentials.
-type PrincipalKey struct{}

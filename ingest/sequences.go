@@ -52,7 +52,7 @@ type Sequences struct {
 type sequenceKey struct {
 	model, version string // as requested
 	id             SequenceID
-	// client is whose it is; nil = of requests without an account. It holds places of
+	// client is the account that has the sequence; nil = the owner's. The account holds places of
 	// stream.QuotaStreams and QuotaSequences meanwhile, so that it is not forgotten and made anew.
 	client *stream.Account
 }
@@ -85,9 +85,9 @@ func NewSequences(backend Backend) *Sequences {
 // Infer is OneShot.Infer for a request of a sequence. It waits for the requests of the
 // sequence before it. When ctx ends first the whole sequence ends, since its client does not
 // know whether the request is part of the state. Errors are those of Submit.
-func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version string, of Sequence, f stream.Frame) (*stream.Result, error) {
+func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame) (*stream.Result, error) {
 	result := make(chan *stream.Result, 1)
-	call, r, err := t.Submit(one, model, version, of, f, func(r *stream.Result) { result <- r })
+	call, r, err := t.Submit(one, client, model, version, of, f, func(r *stream.Result) { result <- r })
 	if err != nil {
 		return r, err
 	}
@@ -111,12 +111,12 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version stri
 // then owns the ending. Partial results are left out.
 // The caller must call Finish after that. For a request that is refused, it returns the
 // ending with the ids of its trace, as OneShot.Refuse. Errors: InvalidArgument, without
-// Start for a sequence that the client of f.Account has not open; Overloaded, for
+// Start for a sequence that the client has not open; Overloaded, for
 // sequences.max; FlowControl, when too many requests of the sequence wait, and for
 // quotas.streams and quotas.sequences; those of the model.
-func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
-	if err := f.Account.TakeFrame(&f, 0); err != nil {
-		r := one.Refuse(model, version, &f, err)
+func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
+	if err := client.Charge(model, &f); err != nil {
+		r := one.Refuse(client, model, version, &f, err)
 		f.Lease.Release()
 		return nil, r, err
 	}
@@ -135,7 +135,7 @@ func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f s
 		case err == nil: // it was retired in between
 		case of.Start && stream.CodeOf(err) == stream.Unloaded && attempt < 3: // the model was swapped in between
 		default:
-			r := one.Refuse(model, version, &f, err)
+			r := one.Refuse(client, model, version, &f, err)
 			f.Lease.Release()
 			return nil, r, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
+	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
@@ -76,7 +77,7 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 	mem := buf.NewPool(0)
 	d := &backend{Manager: workers.NewManager(workers.ManagerOptions{Memory: mem}), mem: mem}
 	d.sequences = ingest.NewSequences(d)
-	s := &sequences{backend: d, t: t, rest: ingest.NewOneShot(d, "rest", &d.noModel), grpc: ingest.NewOneShot(d, "grpc", &d.noModel)}
+	s := &sequences{backend: d, t: t, rest: ingest.NewOneShot(ingest.NewGate(d, nil), "rest", &d.noModel), grpc: ingest.NewOneShot(ingest.NewGate(d, nil), "grpc", &d.noModel)}
 	t.Cleanup(func() {
 		s.rest.Close()
 		s.grpc.Close()
@@ -104,6 +105,14 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 	return s
 }
 
+// clients returns what makes clients with quotas of their own.
+func (s *sequences) clients() func(name string, quotas map[string]float64) *ingest.Client {
+	gate := ingest.NewGate(s.backend, ingest.NewEverybody(ingest.Quotas{}))
+	return func(name string, quotas map[string]float64) *ingest.Client {
+		return gate.Vouch(&ingest.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
+	}
+}
+
 const (
 	begin = 1 << iota
 	end
@@ -121,13 +130,12 @@ func (s *sequences) send(one *ingest.OneShot, q ingest.Sequence, data string) st
 
 func (s *sequences) sendIn(ctx context.Context, one *ingest.OneShot, q ingest.Sequence, data string) string {
 	s.t.Helper()
-	return s.sendAs(ctx, nil, one, q, data)
+	return s.sendAs(ctx, s.owner(), one, q, data)
 }
 
-func (s *sequences) sendAs(ctx context.Context, client *stream.Account, one *ingest.OneShot, q ingest.Sequence, data string) string {
+func (s *sequences) sendAs(ctx context.Context, client *ingest.Client, one *ingest.OneShot, q ingest.Sequence, data string) string {
 	f := s.frame(data)
-	f.Account = client
-	r, err := one.InferIn(ctx, q, "m", "", f)
+	r, err := one.InferIn(ctx, client, q, "m", "", f)
 	if err != nil {
 		if r == nil {
 			s.t.Errorf("%s: no ending for %v", data, err)
@@ -250,20 +258,21 @@ func TestMostSequences(t *testing.T) {
 func TestSequencesOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Minute}})
-		var a, b stream.Account
-		as := func(client *stream.Account, one *ingest.OneShot, q ingest.Sequence, data string) string {
+		clients := s.clients()
+		a, b, owner := clients("a", nil), clients("b", nil), s.owner()
+		as := func(client *ingest.Client, one *ingest.OneShot, q ingest.Sequence, data string) string {
 			return s.sendAs(t.Context(), client, one, q, data)
 		}
-		s.want(as(&a, s.rest, of(7, begin), "a"), "1")
+		s.want(as(a, s.rest, of(7, begin), "a"), "1")
 		for _, q := range []ingest.Sequence{of(7, 0), of(7, end)} {
-			s.want(as(&b, s.rest, q, "a"), notOpen)
-			s.want(as(&b, s.grpc, q, "a"), notOpen)
-			s.want(as(nil, s.rest, q, "a"), notOpen)
+			s.want(as(b, s.rest, q, "a"), notOpen)
+			s.want(as(b, s.grpc, q, "a"), notOpen)
+			s.want(as(owner, s.rest, q, "a"), notOpen)
 		}
-		s.want(as(&b, s.rest, of(7, begin), "bbbb"), "4")
-		s.want(as(&a, s.grpc, of(7, 0), "a"), "2")
-		s.want(as(&b, s.grpc, of(7, end), "b"), "5")
-		s.want(as(&a, s.rest, of(7, end), "a"), "3")
+		s.want(as(b, s.rest, of(7, begin), "bbbb"), "4")
+		s.want(as(a, s.grpc, of(7, 0), "a"), "2")
+		s.want(as(b, s.grpc, of(7, end), "b"), "5")
+		s.want(as(a, s.rest, of(7, end), "a"), "3")
 	})
 }
 
@@ -271,49 +280,48 @@ func TestSequencesOfClients(t *testing.T) {
 func TestSequencesHoldPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 3, Idle: time.Minute}})
-		var a, b, c stream.Account
-		a.SetLimits(stream.Limits{stream.QuotaStreams: 2}, time.Second)
-		c.SetLimits(stream.Limits{stream.QuotaSequences: 1}, time.Second)
-		as := func(client *stream.Account, id uint64, flags int, data string) string {
+		clients := s.clients()
+		a, b, c := clients("a", map[string]float64{"streams": 2}), clients("b", nil), clients("c", map[string]float64{"sequences": 1})
+		as := func(client *ingest.Client, id uint64, flags int, data string) string {
 			return s.sendAs(t.Context(), client, s.rest, of(id, flags), data)
 		}
 		const over = "flow_control: quotas.streams"
-		holds := func(client *stream.Account, want int) {
+		holds := func(client *ingest.Client, want int) {
 			t.Helper()
 			for _, quota := range []stream.Quota{stream.QuotaStreams, stream.QuotaSequences} {
-				if got, _ := client.Holds(quota); got != want {
+				if got, _ := client.Core().Holds(quota); got != want {
 					t.Errorf("%d %v are held, want %d", got, quota, want)
 				}
 			}
 		}
-		s.want(as(&a, 1, begin, "a"), "1")
-		s.want(as(&a, 2, begin, "a"), "1")
-		s.want(as(&a, 3, begin, "a"), over)
-		s.want(as(&b, 3, begin, "a"), "1")
-		s.want(as(&b, 4, begin, "a"), "overloaded: sequences.max")
-		holds(&b, 1)
-		s.want(as(&a, 2, begin, "aa"), "2") // in the place of its own
-		s.want(as(&a, 2, end, "a"), "3")
-		holds(&a, 1)
-		s.want(as(&a, 3, begin, "fail"), "internal") // has no state, and ends
+		s.want(as(a, 1, begin, "a"), "1")
+		s.want(as(a, 2, begin, "a"), "1")
+		s.want(as(a, 3, begin, "a"), over)
+		s.want(as(b, 3, begin, "a"), "1")
+		s.want(as(b, 4, begin, "a"), "overloaded: sequences.max")
+		holds(b, 1)
+		s.want(as(a, 2, begin, "aa"), "2") // in the place of its own
+		s.want(as(a, 2, end, "a"), "3")
+		holds(a, 1)
+		s.want(as(a, 3, begin, "fail"), "internal") // has no state, and ends
 		synctest.Wait()
-		s.want(as(&a, 3, begin, "a"), "1")
-		s.want(as(&a, 4, begin, "a"), over)
+		s.want(as(a, 3, begin, "a"), "1")
+		s.want(as(a, 4, begin, "a"), over)
 		time.Sleep(time.Minute) // both are idle
 		synctest.Wait()
-		holds(&a, 0)
-		holds(&b, 0)
-		s.want(as(&c, 1, begin, "a"), "1")
-		s.want(as(&c, 2, begin, "a"), "flow_control: quotas.sequences")
-		holds(&c, 1)
-		s.want(as(&a, 4, begin, "a"), "1")
+		holds(a, 0)
+		holds(b, 0)
+		s.want(as(c, 1, begin, "a"), "1")
+		s.want(as(c, 2, begin, "a"), "flow_control: quotas.sequences")
+		holds(c, 1)
+		s.want(as(a, 4, begin, "a"), "1")
 		if err := s.Unload(t.Context(), "m", ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		holds(&a, 0)
-		holds(&c, 0)
+		holds(a, 0)
+		holds(c, 0)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/accept"
-	"millrace/stream"
 )
 
 // clientAddress returns the address of a client: behind a trusted proxy, the last that X-Forwarded-For has, which the proxy
@@ -74,7 +73,7 @@ type onConnection struct {
 // remembers its own, so that a request needs no lookup.
 func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
 	if c == nil {
-		return nil
+		return s.accounts.OfAddress(netip.Addr{})
 	}
 	kept := accept.ValueOf(c)
 	if kept != nil {
@@ -88,37 +87,4 @@ func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
 		kept.Store(&onConnection{a, proxy})
 	}
 	return a
-}
-
-// accountFor returns the account of a principal, or where there is none that of a connection, as accountAt.
-func (s *Server) accountFor(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account {
-	if p != nil {
-		return s.accounts.Of(p)
-	}
-	return s.accountAt(c, forwarded)
-}
-
-// accountOf returns the account of the client of a request.
-func (s *Server) accountOf(c *fiber.Ctx) *ingest.Account {
-	if p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal); p != nil {
-		return s.accounts.Of(p)
-	}
-	return s.accountAt(c.Context().Conn(), forwarded(c))
-}
-
-// charge goes on with a request that its client may send now, whose account the handlers behind it find.
-func (s *Server) charge(c *fiber.Ctx) error {
-	if err := s.chargeRequest(c); err != nil {
-		return err
-	}
-	return c.Next()
-}
-
-func (s *Server) chargeRequest(c *fiber.Ctx) error {
-	a := s.accountOf(c)
-	if err := a.Core().Take(stream.QuotaRequests, 1, 0); err != nil {
-		return err
-	}
-	c.Locals(ingest.AccountKey{}, a)
-	return nil
 }

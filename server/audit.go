@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -72,31 +71,20 @@ func (a *audit) close() {
 // signalled is the protocol of acts that somebody on the server's machine does by a signal.
 const signalled = "signal"
 
-// act is an administrative act.
-type act struct {
-	of       *ingest.Principal // nil = nobody, or not known
-	address  string
-	protocol string // http, grpc, native or signalled
-	verb     string // the route or the method
-	target   string // what the client has named
-	err      error
-	status   int // of HTTP, for answers without an error
-}
-
 // write writes the line of an act.
-func (a *audit) write(x act) {
+func (a *audit) write(x ingest.Act) {
 	if a == nil {
 		return
 	}
 	code := ""
 	switch {
-	case x.err != nil:
-		code = string(stream.CodeOf(x.err))
-	case x.status == fiber.StatusUnauthorized:
+	case x.Err != nil:
+		code = string(stream.CodeOf(x.Err))
+	case x.Status == fiber.StatusUnauthorized:
 		code = string(stream.Unauthenticated)
-	case x.status == fiber.StatusForbidden:
+	case x.Status == fiber.StatusForbidden:
 		code = string(stream.PermissionDenied)
-	case x.status >= fiber.StatusBadRequest:
+	case x.Status >= fiber.StatusBadRequest:
 		code = "failed"
 	}
 	outcome := "failed"
@@ -107,7 +95,8 @@ func (a *audit) write(x act) {
 		outcome = "refused"
 	}
 	var more []slog.Attr
-	if x.of == nil && x.protocol != signalled && a.strangers != nil {
+	p := x.Client.Principal()
+	if p == nil && x.Protocol != signalled && a.strangers != nil {
 		if !a.strangers.Allow() {
 			a.left.Add(1)
 			return
@@ -117,18 +106,18 @@ func (a *audit) write(x act) {
 		}
 	}
 	name, by := "", ""
-	if p := x.of; p != nil {
+	if p != nil {
 		if name, by = p.Name, p.Key; p.Session != "" {
 			by = "session of " + by
 		}
 	}
-	if len(x.target) > maxTarget {
-		x.target = x.target[:maxTarget]
+	if len(x.Target) > maxTarget {
+		x.Target = x.Target[:maxTarget]
 	}
 	line := slog.NewRecord(time.Now(), slog.LevelInfo, "audit", 0)
 	line.AddAttrs(append([]slog.Attr{
-		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.address), slog.String("protocol", x.protocol), slog.String("verb", x.verb),
-		slog.String("target", x.target), slog.String("outcome", outcome), slog.String("code", code),
+		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.Address), slog.String("protocol", x.Protocol), slog.String("verb", x.Verb),
+		slog.String("target", x.Target), slog.String("outcome", outcome), slog.String("code", code),
 	}, more...)...)
 	err := a.log.Handler().Handle(context.Background(), line)
 	if err != nil {
@@ -150,7 +139,7 @@ func audited(r *openapi.Route) bool {
 // attemptKey is the key under which a login that was refused has the name that it has given.
 type attemptKey struct{}
 
-// actorKey is the key under which a request has the principal that logs in or out, or was refused.
+// actorKey is the key under which a request has the client that logs in or out, or was refused.
 type actorKey struct{}
 
 // auditRoute returns the handler in front of all others of a route.
@@ -158,9 +147,9 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		from := addressText(s.clientAddress(c)) // as the head has it, whatever handlers do
 		err := c.Next()
-		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-		if p == nil {
-			p, _ = c.Locals(actorKey{}).(*ingest.Principal)
+		by := ingest.ClientOf(httpd.ClientOf(c))
+		if by.Principal() == nil {
+			by, _ = c.Locals(actorKey{}).(*ingest.Client)
 		}
 		var named []string
 		if name, ok := c.Locals(attemptKey{}).(string); ok {
@@ -181,26 +170,12 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 		if err != nil {
 			status = httpd.StatusOf(err)
 		}
-		s.audit.write(act{of: p, address: from, protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
+		s.audit.write(ingest.Act{Client: by, Address: from, Protocol: "http", Verb: c.Method() + " " + path, Target: strings.Join(named, " "), Err: err, Status: status})
 		return err
 	}
 }
 
-// auditCall writes the line of a call of gRPC.
-func (s *Server) auditCall(p *ingest.Principal, from net.Addr, forwarded, method, target string, err error) {
-	address := ""
-	if from != nil {
-		address = addressText(s.addressOf(from, forwarded))
-	}
-	s.audit.write(act{of: p, address: address, protocol: "grpc", verb: method, target: target, err: err})
-}
-
-// auditNative writes the line of a call of a Go program for a principal.
-func (s *Server) auditNative(p *ingest.Principal, method, model string, err error) {
-	s.audit.write(act{of: p, protocol: "native", verb: method, target: model, err: err})
-}
-
 // AuditSignal writes the line of a SIGHUP to the audit log, with what came of it.
 func (s *Server) AuditSignal(err error) {
-	s.audit.write(act{protocol: signalled, verb: "SIGHUP", err: err})
+	s.audit.write(ingest.Act{Protocol: signalled, Verb: "SIGHUP", Err: err})
 }

@@ -104,7 +104,7 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made.Header.Set(keyName, k.keys["all"])
+	made.Header.Set(ingest.KeyName, k.keys["all"])
 	r, err := b.Do(made)
 	if err != nil || r.StatusCode != 201 || r.Header.Get("Location") != "../v2/streams/cam.1" {
 		t.Fatalf("a stream: %v %v", r, err)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,23 +12,15 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"google.golang.org/grpc/metadata"
 
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/auth"
-	"millrace/ingest/native"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/secret"
 	"millrace/stream"
 )
-
-// keyName is the name of the header, the cookie, the query option and the metadata that may have a key.
-const keyName = "api_key"
-
-// wwwAuthenticate says how a client authenticates.
-const wwwAuthenticate = `Bearer realm="millrace"`
 
 // sessionName is the name of the cookie of a session.
 const sessionName = "session_key"
@@ -44,7 +35,7 @@ type authenticator struct {
 	oidc     *auth.OIDC
 	clients  *auth.Authority // of client certificates
 	roles    role.Set        // of users who are in no file
-	counts   [outcomes]atomic.Uint64
+	counts   [ingest.NoOutcomes]atomic.Uint64
 	checking chan struct{} // holds an element for each login with a password
 	sessions *auth.Sessions
 	logins   *auth.Logins
@@ -139,47 +130,26 @@ func (a *authenticator) on() bool { return a.required }
 func (a *authenticator) passwords() bool { return a.users != nil || a.module != nil }
 
 // owner is who has the server's own key, which has no name.
-var owner = &ingest.Principal{Key: keyName, Roles: role.All}
+var owner = &ingest.Principal{Key: ingest.KeyName, Roles: role.All}
 
-// requestCredentials are what a request has.
-type requestCredentials struct {
-	keys    []string            // the values of all places where a key or a token may be; "" = none
-	own     [4]string           // room for them
-	session string              // the cookie's
-	certs   []*x509.Certificate // the client's, and those between it and the authority
-}
-
-// outcome is what became of the credentials of a request.
-type outcome uint8
-
-const (
-	allowed outcome = iota
-	missing
-	wrong
-	expired
-	denied  // they are somebody's who has not the role, or may not use the model
-	limited // too many attempts to log in, of an address or at once
-	outcomes
-)
-
-var outcomeNames = [outcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
+var outcomeNames = [ingest.NoOutcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
 
 // stats returns how many requests had an outcome.
 func (a *authenticator) stats() map[string]uint64 {
 	if !a.on() {
 		return nil
 	}
-	out := make(map[string]uint64, outcomes)
+	out := make(map[string]uint64, ingest.NoOutcomes)
 	for i := range a.counts {
 		out[outcomeNames[i]] = a.counts[i].Load()
 	}
 	return out
 }
 
-func (a *authenticator) count(o outcome) { a.counts[o].Add(1) }
+func (a *authenticator) count(o ingest.Outcome) { a.counts[o].Add(1) }
 
 // authenticate returns whose credentials are among those of a request, and counts those that are nobody's.
-func (a *authenticator) authenticate(ctx context.Context, c *requestCredentials) (*ingest.Principal, error) {
+func (a *authenticator) authenticate(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
 	p, o, err := a.identify(ctx, c)
 	if err != nil {
 		a.count(o)
@@ -187,92 +157,71 @@ func (a *authenticator) authenticate(ctx context.Context, c *requestCredentials)
 	return p, err
 }
 
-// admits is authenticate for what needs a role, and what limited says of a principal that may use some models only. nil: the
-// caller says it to judged. With an error it may return who is refused.
-func (a *authenticator) admits(ctx context.Context, c *requestCredentials, needed role.Role, limited func(*ingest.Principal) error) (*ingest.Principal, error) {
-	p, err := a.authenticate(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if err = p.Allows(needed); err == nil && p.Limited() {
-		if limited == nil { // judged counts it
-			return p, nil
-		}
-		err = limited(p)
-	}
-	if err != nil {
-		a.count(denied)
-		return p, err
-	}
-	a.count(allowed)
-	return p, nil
-}
-
 // identify returns whose credentials are among those of a request.
-func (a *authenticator) identify(ctx context.Context, c *requestCredentials) (*ingest.Principal, outcome, error) {
+func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, ingest.Outcome, error) {
 	now := time.Now()
 	some, late := false, ""
-	for _, key := range c.keys {
+	for _, key := range c.Keys {
 		if key == "" {
 			continue
 		}
 		some = true
 		if a.key != "" && secret.Equal(key, a.key) {
-			return owner, allowed, nil
+			return owner, ingest.Allowed, nil
 		}
 		if a.keys != nil {
 			p, old := a.keys.Authenticate(key, now)
 			if p != nil {
-				return p, allowed, nil
+				return p, ingest.Allowed, nil
 			}
 			if old {
-				late = keyName
+				late = ingest.KeyName
 			}
 		}
 		if a.oidc != nil && auth.IsToken(key) {
 			p, old := a.oidc.Authenticate(ctx, key, now)
 			if p != nil {
-				return p, allowed, nil
+				return p, ingest.Allowed, nil
 			}
 			if old {
 				late = "token"
 			}
 		}
 	}
-	if p, _ := a.sessions.Find(c.session, now); p != nil {
+	if p, _ := a.sessions.Find(c.Session, now); p != nil {
 		if p = a.current(p, now); p != nil {
-			return p, allowed, nil
+			return p, ingest.Allowed, nil
 		}
-		a.sessions.End(c.session) // of a key or user that is gone
+		a.sessions.End(c.Session) // of a key or user that is gone
 	}
-	if len(c.certs) > 0 && a.clients != nil {
-		if err := a.clients.Check(c.certs, now); err != nil { // it was valid when the connection began
-			return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
+	if len(c.Certificates) > 0 && a.clients != nil {
+		if err := a.clients.Check(c.Certificates, now); err != nil { // it was valid when the connection began
+			return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
 		}
-		name, err := auth.NameOf(c.certs[0])
+		name, err := auth.NameOf(c.Certificates[0])
 		if err != nil {
-			return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+			return nil, ingest.Wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
 		}
 		p := a.named("cert:"+name, name, nil)
-		p.Expires, p.Certificates = c.certs[0].NotAfter, c.certs
-		return p, allowed, nil
+		p.Expires, p.Certificates = c.Certificates[0].NotAfter, c.Certificates
+		return p, ingest.Allowed, nil
 	}
 	switch {
 	case late != "":
-		return nil, expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
+		return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
 	case some:
-		return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
-	case c.session != "":
-		return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
+		return nil, ingest.Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
+	case c.Session != "":
+		return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
 	}
-	return nil, missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
+	return nil, ingest.Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
 }
 
 // wants says which credentials clients may send.
 func (a *authenticator) wants() string {
 	var ways []string
 	if a.key != "" || a.keys != nil {
-		ways = append(ways, "the header "+keyName+", or Authorization: Bearer KEY")
+		ways = append(ways, "the header "+ingest.KeyName+", or Authorization: Bearer KEY")
 	}
 	if a.oidc != nil {
 		ways = append(ways, "Authorization: Bearer TOKEN")
@@ -317,7 +266,7 @@ func (a *authenticator) current(p *ingest.Principal, now time.Time) *ingest.Prin
 func (a *authenticator) listed(p *ingest.Principal, now time.Time) *ingest.Principal {
 	kind, name, _ := strings.Cut(p.Key, ":")
 	switch kind {
-	case keyName:
+	case ingest.KeyName:
 		return p
 	case "key":
 		return a.keys.Current(p, now)
@@ -386,40 +335,6 @@ func (a *authenticator) valid(p *ingest.Principal, now time.Time) (*ingest.Princ
 	return again, nil
 }
 
-// currently is valid now.
-func (a *authenticator) currently(p *ingest.Principal) (*ingest.Principal, error) {
-	return a.valid(p, time.Now())
-}
-
-// ticket returns whose ticket a client has sent, as that is now, or err, which says why it is not valid, and counts it.
-func (a *authenticator) ticket(of *ingest.Principal, err error) (*ingest.Principal, error) {
-	if !a.on() {
-		return nil, err
-	}
-	o := allowed
-	if err != nil {
-		o = wrong
-	} else if gone := a.still(of, time.Now()); gone != nil {
-		o, err = expired, stream.Errorf(stream.Unauthenticated, "ticket", "%w", gone)
-	} else if err = of.Allows(role.Infer); err != nil {
-		o = denied
-	}
-	a.count(o)
-	return of, err
-}
-
-// judged counts what became of a call or a message of gRPC of a client that is limited to some models, or of a native call.
-func (a *authenticator) judged(err error) {
-	switch {
-	case err == nil:
-		a.count(allowed)
-	case stream.CodeOf(err) == stream.Unauthenticated:
-		a.count(expired)
-	default:
-		a.count(denied)
-	}
-}
-
 // Bounds of logins with passwords.
 const (
 	maxLogins = 32 // that are checked, or wait for it
@@ -432,7 +347,7 @@ func (s *Server) login(c *fiber.Ctx, name, password string) (*ingest.Principal, 
 	case s.auth.checking <- struct{}{}:
 		defer func() { <-s.auth.checking }()
 	default:
-		s.auth.count(limited)
+		s.auth.count(ingest.TooMany)
 		return nil, stream.Errorf(stream.Overloaded, "", "%d logins are being checked: try again later", maxLogins)
 	}
 	defer httpd.Busy(c.Context())()
@@ -458,47 +373,4 @@ func (s *Server) login(c *fiber.Ctx, name, password string) (*ingest.Principal, 
 		return nil, nil // whose password is that of the file
 	}
 	return s.auth.named("module:"+id, id, nil), nil
-}
-
-// bearer returns the key or token in the value of a header Authorization, or "".
-func bearer(value string) string {
-	scheme, key, _ := strings.Cut(value, " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
-	}
-	return strings.TrimSpace(key)
-}
-
-// grpcAuth returns what authenticates calls of gRPC, or nil where they need no credentials.
-func (s *Server) grpcAuth() func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error) {
-	if !s.auth.on() {
-		return nil
-	}
-	return func(ctx context.Context, md metadata.MD, certs []*x509.Certificate, needed role.Role) (*ingest.Principal, error) {
-		c := requestCredentials{certs: certs}
-		for _, name := range []string{keyName, "rpc-auth-header"} {
-			c.keys = append(c.keys, md[name]...)
-		}
-		for _, value := range md["authorization"] {
-			c.keys = append(c.keys, bearer(value))
-		}
-		return s.auth.admits(ctx, &c, needed, nil) // the call itself is checked when its message is read
-	}
-}
-
-// nativeAuth returns what authenticates the users of a Go program, or nil where clients need no credentials.
-func (s *Server) nativeAuth() func(context.Context, native.Credentials) (*ingest.Principal, error) {
-	if !s.auth.on() {
-		return nil
-	}
-	return func(ctx context.Context, c native.Credentials) (*ingest.Principal, error) {
-		return s.auth.authenticate(ctx, &requestCredentials{keys: []string{c.Key, bearer(c.Key)}, session: c.Session})
-	}
-}
-
-func (s *Server) grpcStill() func(*ingest.Principal) error {
-	if !s.auth.on() {
-		return nil
-	}
-	return func(p *ingest.Principal) error { return s.auth.still(p, time.Now()) }
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -21,8 +20,7 @@ import (
 	"millrace/stream"
 )
 
-// guardRoutes puts a check of the role, where clients need credentials, and of the quotas in front of the handlers of every route that is not
-// open to all. All routes must be registered.
+// guardRoutes has the client of a request enter through the gate before the handlers of the route. All routes must be registered.
 func (s *Server) guardRoutes() error {
 	if s.http == nil {
 		return nil
@@ -57,16 +55,8 @@ func (s *Server) guardRoutes() error {
 			if audited(of) && s.audit != nil {
 				first = []fiber.Handler{s.auditRoute(r.Path)}
 			}
-			needed := s.roleOf(of)
-			if needed == role.Open {
-				r.Handlers = append(first, r.Handlers...)
-				continue
-			}
-			before := []fiber.Handler{s.charge}
-			if s.auth.on() {
-				before = []fiber.Handler{s.guard(of, needed, modelIn(r.Path)), s.charge}
-			}
-			r.Handlers = append(append(first, before...), r.Handlers...)
+			first = append(first, s.guard(of, s.roleOf(of), modelIn(r.Path)))
+			r.Handlers = append(first, r.Handlers...)
 		}
 	}
 	if c := s.cfg.Apps; c.Address != "" && c.Address != Off {
@@ -102,35 +92,6 @@ func (s *Server) ssfRoot() bool {
 	return s.cfg.Programs.Root != "" && styleOf(s.cfg.Models, s.cfg.Programs.Root) == "ssf"
 }
 
-// lasts returns httpd.Config.Lasts; nil where clients need no credentials.
-func (s *Server) lasts() func(*fiber.Ctx) func(end func(error)) (ended func()) {
-	if !s.auth.on() {
-		return nil
-	}
-	return func(c *fiber.Ctx) func(func(error)) func() {
-		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-		return func(end func(error)) func() { return s.auth.lasting.Add(p, end) }
-	}
-}
-
-// still returns httpd.Config.Still; nil where clients need no credentials.
-func (s *Server) still() func(*fiber.Ctx) error {
-	if !s.auth.on() {
-		return nil
-	}
-	return func(c *fiber.Ctx) error {
-		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-		if p == nil {
-			return nil
-		}
-		err := s.auth.still(p, time.Now())
-		if err != nil {
-			c.Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
-		}
-		return err
-	}
-}
-
 // modelIn returns the name of the parameter of a path that has a model's name; "" when it has none.
 func modelIn(path string) string {
 	switch {
@@ -143,27 +104,24 @@ func modelIn(path string) string {
 	return ""
 }
 
-// guard returns a handler that goes on for clients with a role, and, for a WebSocket, for those that offer a ticket,
-// which the handler behind it takes. A client that is limited to some models may use routes of these, and those whose
-// handler regards it.
+// guard returns a handler that goes on for clients with a role, and, for a WebSocket, for clients that offer a ticket, which enter in the handler
+// behind it. A client that is limited to some models may use routes of these models, and routes whose handler regards the limit.
 func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		if r.WebSocket && ws.OffersTicket(c) {
+		if r.WebSocket && s.auth.on() && ws.OffersTicket(c) {
 			return c.Next()
 		}
-		if answered, err := s.admit(c, needed, func(p *ingest.Principal) error {
-			switch {
-			case model != "":
-				name, err := url.PathUnescape(c.Params(model)) // as the handlers read it
-				if err != nil {
-					name = c.Params(model)
-				}
-				return p.AllowsModel(name)
-			case r.Limited:
-				return nil
+		n := ingest.Need{Role: needed}
+		if model != "" {
+			var err error
+			if n.Model, err = url.PathUnescape(c.Params(model)); err != nil { // as the handlers read it
+				n.Model = c.Params(model)
 			}
-			return p.NotWhole()
-		}); answered {
+		}
+		if r.Limited {
+			n.Scope = ingest.ClientScope
+		}
+		if answered, err := s.enter(c, n); answered {
 			return err
 		}
 		return c.Next()
@@ -184,51 +142,70 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		of := &requestCredentials{keys: []string{r.Header.Get(keyName), bearer(r.Header.Get(fiber.HeaderAuthorization))}}
+		of := ingest.Credentials{Conn: conn, Forwarded: lastLine(r.Header.Values(fiber.HeaderXForwardedFor))}
+		of.Key(r.Header.Get(ingest.KeyName))
+		of.Key(ingest.Bearer(r.Header.Get(fiber.HeaderAuthorization)))
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			of.certs = r.TLS.PeerCertificates
+			of.Certificates = r.TLS.PeerCertificates
 		}
-		_, err := s.auth.admits(r.Context(), of, needed, (*ingest.Principal).NotWhole)
-		switch {
-		case err == nil:
-			accept.Spoke(conn)
-			h.ServeHTTP(w, r)
-		case stream.CodeOf(err) == stream.Unauthenticated:
-			w.Header().Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
-			http.Error(w, err.Error(), http.StatusUnauthorized)
-		default:
-			http.Error(w, err.Error(), http.StatusForbidden)
+		if _, err := s.gate.Enter(r.Context(), of, ingest.Need{Role: needed}); err != nil {
+			if stream.CodeOf(err) == stream.Unauthenticated {
+				w.Header().Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
+			}
+			http.Error(w, err.Error(), httpd.StatusOf(err))
+			return
 		}
+		accept.Spoke(conn)
+		h.ServeHTTP(w, r)
 	})
 }
 
-// admit finds the principal of a request, and answers one that has not the role, or may not use what the request is about, where
-// it reports true. limited checks those that may use some models only.
-func (s *Server) admit(c *fiber.Ctx, needed role.Role, limited func(*ingest.Principal) error) (answered bool, err error) {
-	p, err := s.auth.admits(c.UserContext(), s.credentialsOf(c, s.ssfRoot()), needed, limited)
-	if err == nil {
-		c.Locals(ingest.PrincipalKey{}, p)
+func lastLine(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1]
+}
+
+// enter has the client of a request enter through the gate. It answers a client that may not, and reports true then.
+func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
+	client, err := s.gate.Enter(c.UserContext(), s.credentialsOf(c, s.ssfRoot()), n)
+	if err == nil || client.Known() {
+		httpd.SetClient(c, client)
+	}
+	if client.Known() && n.Role != role.Open {
 		httpd.Accepted(c.Context())
+	}
+	if err == nil {
 		return false, nil
 	}
-	c.Locals(actorKey{}, p)
-	return true, s.refuseCredentials(c, err)
+	switch stream.CodeOf(err) {
+	case stream.Unauthenticated, stream.PermissionDenied:
+		c.Locals(actorKey{}, client)
+		return true, s.refuseCredentials(c, err)
+	}
+	return true, err
 }
 
 // credentialsOf returns the credentials of a request. query says that the key may be in the query, where proxies and
 // histories keep it.
-func (s *Server) credentialsOf(c *fiber.Ctx, query bool) *requestCredentials {
-	of := &requestCredentials{}
-	of.keys = append(of.own[:0], c.Get(keyName), bearer(c.Get(fiber.HeaderAuthorization)))
+func (s *Server) credentialsOf(c *fiber.Ctx, query bool) ingest.Credentials {
+	of := ingest.Credentials{Conn: c.Context().Conn(), Forwarded: forwarded(c)}
+	if !s.auth.on() {
+		return of
+	}
+	of.Key(c.Get(ingest.KeyName))
+	of.Key(ingest.Bearer(c.Get(fiber.HeaderAuthorization)))
 	if c.Get(fiber.HeaderCookie) != "" {
-		of.keys, of.session = append(of.keys, c.Cookies(keyName)), c.Cookies(sessionName)
+		of.Key(c.Cookies(ingest.KeyName))
+		of.Session = c.Cookies(sessionName)
 	}
 	if query {
-		of.keys = append(of.keys, c.Query(keyName))
+		of.Key(c.Query(ingest.KeyName))
 	}
 	if s.auth.clients != nil {
 		if state := c.Context().TLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
-			of.certs = state.PeerCertificates
+			of.Certificates = state.PeerCertificates
 		}
 	}
 	return of
@@ -244,7 +221,7 @@ func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 		return c.Status(fiber.StatusForbidden).JSON(map[string]string{"detail": detail, "error": err.Error(), "code": string(stream.PermissionDenied)})
 	}
 	if stream.CodeOf(err) == stream.Unauthenticated {
-		c.Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
+		c.Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
 	}
 	return err
 }
@@ -252,19 +229,14 @@ func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 // guardProgram answers a request to a program at the root that may not use the server, or whose client is over its quota, and reports true.
 // declared says that the program has a route for it, which always needs a key.
 func (s *Server) guardProgram(c *fiber.Ctx, declared bool) (bool, error) {
-	if c.Locals(ingest.AccountKey{}) != nil { // of a route that guardRoutes has guarded
+	if ingest.ClientOf(httpd.ClientOf(c)).Known() { // of a route that guardRoutes has guarded
 		return false, nil
 	}
+	n := ingest.Need{Role: role.Infer, Model: s.cfg.Programs.Root}
 	if m := c.Method(); !declared && (m == fiber.MethodGet || m == fiber.MethodHead) && s.isOpen(c.Path()) {
-		return false, nil
+		n.Role = role.Open
 	}
-	if s.auth.on() && c.Locals(ingest.PrincipalKey{}) == nil {
-		if answered, err := s.admit(c, role.Infer, func(p *ingest.Principal) error { return p.AllowsModel(s.cfg.Programs.Root) }); answered {
-			return true, err
-		}
-	}
-	err := s.chargeRequest(c)
-	return err != nil, err
+	return s.enter(c, n)
 }
 
 // isOpen reports whether what the style of a program serves at a path needs no key.

@@ -295,7 +295,7 @@ func TestCredentialsEnd(t *testing.T) {
 			p, _ := a.keys.Authenticate(k.keys[name], time.Now())
 			return p
 		}
-		text, err := a.sessions.Begin(&ingest.Principal{Key: keyName, Name: "eva", Roles: role.All}, time.Now())
+		text, err := a.sessions.Begin(&ingest.Principal{Key: ingest.KeyName, Name: "eva", Roles: role.All}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,9 +311,9 @@ func TestCredentialsEnd(t *testing.T) {
 			})
 		}
 		add("session", inSession)
-		add("token", &ingest.Principal{Key: keyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
+		add("token", &ingest.Principal{Key: ingest.KeyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
 		add("changed", &ingest.Principal{Key: keyOf("watch").Key, Name: "watch", Roles: role.All})
-		add("stays", &ingest.Principal{Key: keyName, Name: "own", Roles: role.All})
+		add("stays", &ingest.Principal{Key: ingest.KeyName, Name: "own", Roles: role.All})
 		ctx, stop := contextOf(t)
 		done := make(chan struct{})
 		go func() { a.checkLong(ctx); close(done) }()

@@ -74,7 +74,6 @@ type listens interface {
 func openNative(s *Server) (ingest.Interface, error) {
 	a := native.New(native.Options{
 		Log: s.log, TraceContext: spans.FromContext,
-		Auth: s.nativeAuth(), Current: s.auth.currently, Judged: s.auth.judged, Lasting: &s.auth.lasting, Account: s.accounts.Of, Audit: s.auditNative,
 	})
 	s.native = a.Client()
 	return a, nil
@@ -83,7 +82,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
 		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.auth.on(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
-		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.isProxy, Lasts: s.lasts(), Still: s.still(),
+		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.isProxy,
 	})
 	if err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ const keptShare = 16
 func openWS(s *Server) (ingest.Interface, error) {
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		Address: s.clientAddress, Account: s.accountOf, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Authenticated: s.auth.on(), Ticket: s.auth.ticket, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
+		Address: s.clientAddress, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
 	}), nil
 }
 
@@ -154,7 +153,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), OpenHealth: s.cfg.Auth.Health == "open", Still: s.grpcStill(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+		Root: s.cfg.Programs.Root, OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	})
 	return s.grpc, nil
 }
@@ -321,7 +320,7 @@ func (httpServer) Name() string { return "http" }
 func (h httpServer) GoAway(time.Time) { h.Drain() }
 
 // Serve implements ingest.Interface.
-func (h httpServer) Serve(ctx context.Context, _ ingest.Backend) error {
+func (h httpServer) Serve(ctx context.Context, _ *ingest.Gate) error {
 	for _, a := range h.s.adapters {
 		if a, ok := a.(ingest.Starter); ok {
 			<-a.Serving()

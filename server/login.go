@@ -70,7 +70,7 @@ func (s *Server) attempt(c *fiber.Ctx) error {
 	if wait == 0 {
 		return nil
 	}
-	s.auth.count(limited)
+	s.auth.count(ingest.TooMany)
 	err := stream.Errorf(stream.FlowControl, "", "too many attempts to log in from this address: wait %v for the next one", wait)
 	err.After = wait
 	return err
@@ -81,7 +81,7 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 		return err
 	}
 	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.ssfRoot())
-	of.session, of.certs = "", nil // a session cannot prolong itself, and a certificate comes with each connection
+	of.Session, of.Certificates = "", nil // a session cannot prolong itself, and a certificate comes with each connection
 	p, err := s.auth.authenticate(c.UserContext(), of)
 	if err != nil {
 		return s.refuseCredentials(c, err)
@@ -107,13 +107,13 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	if p != nil {
 		return s.begin(c, p)
 	}
-	s.auth.count(wrong)
+	s.auth.count(ingest.Wrong)
 	c.Locals(attemptKey{}, name)
 	s.log.Warn("failed to authenticate a user", "user", name)
 	if c.Method() == fiber.MethodGet { // a page that sends POST asks the user itself
 		c.Set(fiber.HeaderWWWAuthenticate, `Basic realm="millrace", charset="UTF-8"`)
 	} else {
-		c.Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
+		c.Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
 	}
 	err := stream.Errorf(stream.Unauthenticated, "", "the name or the password is wrong: send them as HTTP Basic")
 	return c.Status(fiber.StatusUnauthorized).JSON(map[string]string{"detail": "Invalid credentials", "error": err.Error(), "code": string(stream.Unauthenticated)})
@@ -134,13 +134,13 @@ func basic(value string) (name, password string, ok bool) {
 
 // begin begins a session.
 func (s *Server) begin(c *fiber.Ctx, p *ingest.Principal) error {
-	c.Locals(actorKey{}, p)
+	c.Locals(actorKey{}, ingest.Actor(p))
 	s.auth.sessions.End(c.Cookies(sessionName)) // that the browser had before
 	text, err := s.auth.sessions.Begin(p, time.Now())
 	if err != nil {
 		return err
 	}
-	s.auth.count(allowed)
+	s.auth.count(ingest.Allowed)
 	s.log.Info("Created session", "user", p.Name)
 	s.setSession(c, text, int(s.cfg.Auth.Sessions/time.Second))
 	if c.Method() == fiber.MethodPost {
@@ -167,7 +167,7 @@ func (s *Server) logout(c *fiber.Ctx) error {
 		return err
 	}
 	if p := s.auth.sessions.End(c.Cookies(sessionName)); p != nil {
-		c.Locals(actorKey{}, p)
+		c.Locals(actorKey{}, ingest.Actor(p))
 		s.log.Info("Deleted session", "user", p.Name)
 	}
 	s.setSession(c, "", -1)
@@ -187,10 +187,10 @@ func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
 	c.Cookie(cookie)
 }
 
-// keyHeader returns keyName if clients need a key.
+// keyHeader returns ingest.KeyName if clients need a key.
 func (s *Server) keyHeader() string {
 	if !s.auth.on() {
 		return ""
 	}
-	return keyName
+	return ingest.KeyName
 }

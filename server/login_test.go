@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
+	"millrace/ingest"
 	"millrace/ingest/auth"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -61,7 +62,7 @@ func (b *browser) ask(t *testing.T, method, path, user string) (*http.Response, 
 	if name, password, basic := strings.Cut(user, ":"); basic {
 		req.SetBasicAuth(name, password)
 	} else if user != "" {
-		req.Header.Set(keyName, user)
+		req.Header.Set(ingest.KeyName, user)
 	}
 	r, err := b.Do(req)
 	if err != nil {
@@ -314,7 +315,7 @@ func TestCookiesAreSecure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(keyName, k.keys["infer"])
+		req.Header.Set(ingest.KeyName, k.keys["infer"])
 		req.Header.Set("X-Forwarded-Proto", "https")
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 		r, err := client.Do(req)
@@ -354,7 +355,7 @@ func TestLimitedToModels(t *testing.T) {
 		"what it uses": {"/v2/repository/models/door-1/unload", `{"parameters": {"unload_dependents": true}}`, 403}, "as it is configured": {"/v2/repository/models/door-1/load", `{}`, 200}, "workers": {"/v2/workers/door-1/scale", `{"instances": 1}`, 200},
 	} {
 		req := must(http.NewRequest("POST", k.URL("http")+c.path, strings.NewReader(c.body)))
-		req.Header.Set(keyName, k.keys["door"])
+		req.Header.Set(ingest.KeyName, k.keys["door"])
 		r := must(http.DefaultClient.Do(req))
 		if text := must(io.ReadAll(r.Body)); r.StatusCode != c.want {
 			t.Errorf("%s: %s %s, want %d", what, r.Status, text, c.want)
@@ -373,7 +374,7 @@ func TestLimitedToModels(t *testing.T) {
 	}
 	defer conn.Close()
 	stub := inferencepb.NewGRPCInferenceServiceClient(conn)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), keyName, k.keys["door"])
+	ctx := metadata.AppendToOutgoingContext(t.Context(), ingest.KeyName, k.keys["door"])
 	code := func(_ any, err error) codes.Code { return status.Code(err) }
 	for what, c := range map[string]struct{ got, want codes.Code }{
 		"metadata":          {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "door-1"})), codes.OK},
@@ -487,7 +488,7 @@ func TestClientCertificates(t *testing.T) {
 	late := must(x509.ParseCertificate(of["eva"].Certificate[0])) // as on a connection that has been open for long
 	late.NotAfter = time.Now()
 	before := k.auth.stats()["expired"]
-	if p, err := k.auth.authenticate(t.Context(), &requestCredentials{certs: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
+	if p, err := k.auth.authenticate(t.Context(), ingest.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
 		t.Errorf("with a certificate that has expired since: %v %v", p, err)
 	}
 
@@ -513,7 +514,7 @@ func TestClientCertificates(t *testing.T) {
 	if http, call := ask(); http != 200 || call != codes.OK {
 		t.Errorf("before the authority changes: %d %v", http, call)
 	}
-	open, err := k.auth.authenticate(t.Context(), &requestCredentials{certs: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
+	open, err := k.auth.authenticate(t.Context(), ingest.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
 	if err != nil {
 		t.Fatal(err)
 	}

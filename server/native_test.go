@@ -92,15 +92,15 @@ func TestNativeCredentials(t *testing.T) {
 	k.auth.sessions.End(ended)
 	bad := []struct {
 		with    native.Credentials
-		outcome outcome
+		outcome ingest.Outcome
 		text    string
 	}{
-		{native.Credentials{}, missing, "the key is missing"},
-		{native.Credentials{Key: "nobody's"}, wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["gone"] + "x"}, wrong, "the key or token is wrong"},
-		{native.Credentials{Key: "Basic " + k.keys["gone"]}, wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["old"]}, expired, "has expired"},
-		{native.Credentials{Session: ended}, expired, "the session has ended"},
+		{native.Credentials{}, ingest.Missing, "the key is missing"},
+		{native.Credentials{Key: "nobody's"}, ingest.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["gone"] + "x"}, ingest.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: "Basic " + k.keys["gone"]}, ingest.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["old"]}, ingest.Expired, "has expired"},
+		{native.Credentials{Session: ended}, ingest.Expired, "the session has ended"},
 	}
 	for _, c := range bad {
 		before := k.auth.counts[c.outcome].Load()
@@ -119,11 +119,11 @@ func TestNativeCredentials(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	if n := k.auth.counts[allowed].Load(); n != uint64(len(good)*len(nativeCalls)) {
+	if n := k.auth.counts[ingest.Allowed].Load(); n != uint64(len(good)*len(nativeCalls)) {
 		t.Errorf("%d calls are counted as allowed", n)
 	}
 	k.revoke(t, "gone")
-	before := k.auth.counts[expired].Load()
+	before := k.auth.counts[ingest.Expired].Load()
 	for i, c := range clients {
 		for _, of := range nativeCalls {
 			if err := of.call(t.Context(), c, "echo"); stream.CodeOf(err) != stream.Unauthenticated {
@@ -134,7 +134,7 @@ func TestNativeCredentials(t *testing.T) {
 			t.Errorf("%+v: models after the key was revoked: %v", good[i], got)
 		}
 	}
-	if n := k.auth.counts[expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
+	if n := k.auth.counts[ingest.Expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
 		t.Errorf("%d calls are counted as expired", n)
 	}
 	if _, err := k.clientOf(t, "all").As(native.User{Name: "eva"}); stream.CodeOf(err) != stream.PermissionDenied {

@@ -297,7 +297,7 @@ func (m *metricsServer) Close() error {
 func (*metricsServer) Name() string { return "metrics" }
 
 // Serve implements ingest.Interface.
-func (m *metricsServer) Serve(ctx context.Context, _ ingest.Backend) error {
+func (m *metricsServer) Serve(ctx context.Context, _ *ingest.Gate) error {
 	failed := make(chan error, 1)
 	go func() { failed <- m.srv.Serve(m.ln) }() // ends with Shutdown
 	select {

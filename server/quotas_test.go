@@ -34,7 +34,7 @@ import (
 func (k *keyed) figures(t *testing.T) string {
 	t.Helper()
 	req, _ := http.NewRequest("GET", "http://"+k.Addr("http")+"/metrics", nil)
-	req.Header.Set(keyName, k.keys["metrics"])
+	req.Header.Set(ingest.KeyName, k.keys["metrics"])
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 		}
 	}
 	page := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{keyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
+	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{ingest.KeyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +374,7 @@ func TestTicketsOfAKey(t *testing.T) {
 	mint := func(c *quotaClient) int {
 		t.Helper()
 		req, _ := http.NewRequest("POST", "http://"+k.Addr("http")+"/v2/tickets", nil)
-		req.Header.Set(keyName, c.key)
+		req.Header.Set(ingest.KeyName, c.key)
 		r, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -451,7 +451,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	load := func(of, model, parameters string) (code string) {
 		t.Helper()
 		req := must(http.NewRequest("POST", k.URL("http")+"/v2/repository/models/"+model+"/load", strings.NewReader(`{"parameters":{`+parameters+`}}`)))
-		req.Header.Set(keyName, all[of].key)
+		req.Header.Set(ingest.KeyName, all[of].key)
 		r := must(http.DefaultClient.Do(req))
 		defer r.Body.Close()
 		var e struct{ Code string }
@@ -482,14 +482,14 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	}
 	FlawedBegun, FlawedGate = make(chan struct{}), make(chan struct{})
 	defer func() { FlawedGate = nil }()
-	p, _ := k.auth.keys.Authenticate(all["left"].key, time.Now())
+	client := must(k.gate.Identify(t.Context(), ingest.Credentials{Keys: []string{all["left"].key}}))
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
 		<-FlawedBegun
 		leave()
 		close(FlawedGate)
 	}()
-	_, _ = ingest.As(backend{k.Server}, p, k.accounts.Of(p)).Models().Load(ctx, "flawed", ingest.Load{})
+	_, _ = client.Models().Load(ctx, "flawed", ingest.Load{})
 	if err := k.models.Settle(t.Context(), "flawed"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"millrace/ingest"
 	"millrace/ingest/auth"
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
@@ -70,7 +71,7 @@ func (x *sharer) rest(method, path, body string) string {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if x.key != "" {
-		r.Header.Set(keyName, x.key)
+		r.Header.Set(ingest.KeyName, x.key)
 	}
 	if x.forward != nil {
 		r.Header.Set(x.forward[0], x.forward[1])
@@ -101,7 +102,7 @@ func (x *sharer) call(do func(ctx context.Context, c inferencepb.GRPCInferenceSe
 	defer conn.Close()
 	md := append([]string{}, x.forward...)
 	if x.key != "" {
-		md = append(md, keyName, x.key)
+		md = append(md, ingest.KeyName, x.key)
 	}
 	if err := do(metadata.AppendToOutgoingContext(x.t.Context(), md...), inferencepb.NewGRPCInferenceServiceClient(conn)); err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"millrace/ingest"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
@@ -29,7 +30,7 @@ func TestSequencesOfClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(keyName, c.key)
+		req.Header.Set(ingest.KeyName, c.key)
 		r, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

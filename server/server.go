@@ -80,6 +80,7 @@ type Server struct {
 	changing   context.Context // of changes that a caller has begun and must not leave half made; ends when the server drains
 	endChanges context.CancelCauseFunc
 
+	gate        *ingest.Gate // by which clients reach the models
 	auth        *authenticator
 	audit       *audit
 	accounts    *ingest.Accounts // of clients
@@ -166,7 +167,7 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
-	s.sequences = ingest.NewSequences(backend{s})
+	s.sequences, s.gate = ingest.NewSequences(backend{s}), ingest.NewGate(backend{s}, access{s})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}
@@ -242,7 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.adapters))
 	for _, a := range s.adapters { // before the models, so that probes are answered while those are loaded
 		wg.Go(func() {
-			if err := a.Serve(serving, backend{s}); err != nil {
+			if err := a.Serve(serving, s.gate); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
 			}
 		})

@@ -85,7 +85,7 @@ type broken struct{}
 
 func (broken) Name() string { return "broken" }
 
-func (broken) Serve(context.Context, ingest.Backend) error { return errors.New("out of order") }
+func (broken) Serve(context.Context, *ingest.Gate) error { return errors.New("out of order") }
 
 func TestAdapterThatFailsEndsTheServer(t *testing.T) {
 	s, err := New(Config{HTTP: Off, GRPC: Off})

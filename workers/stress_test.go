@@ -361,7 +361,7 @@ func (s *storm) finishes(st *stream.Stream) bool {
 func (s *storm) caller(r *rand.Rand, c *ingest.OneShot) {
 	for !s.over() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(30000))*time.Microsecond)
-		if res, err := c.Infer(ctx, "m", "", s.frame(r, 0)); err == nil {
+		if res, err := c.Infer(ctx, ingest.NewGate(backend{s}, nil).Owner(), "m", "", s.frame(r, 0)); err == nil {
 			res.Release()
 		}
 		cancel()
@@ -402,7 +402,7 @@ func (s *storm) run() {
 	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
 		s.t.Fatal(err)
 	}
-	c := ingest.NewOneShot(backend{s}, "test", new(stream.FrameCounts))
+	c := ingest.NewOneShot(ingest.NewGate(backend{s}, nil), "test", new(stream.FrameCounts))
 	var wg sync.WaitGroup
 	for i := range uint64(6) {
 		wg.Go(func() { s.client(source(10 + i)) })

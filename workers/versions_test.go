@@ -448,10 +448,11 @@ func TestShadowOfCachedResults(t *testing.T) {
 	}
 	s.put("m", v("1"), v("2"))
 	r.mustLoad(t, "m", workers.Load{})
-	calls := ingest.NewOneShot(&plainBackend{models: r.Manager, mem: r.mem}, "test", nil)
+	gate := ingest.NewGate(&plainBackend{models: r.Manager, mem: r.mem}, nil)
+	calls := ingest.NewOneShot(gate, "test", nil)
 	defer calls.Close()
 	for _, data := range []string{"x", "x", "x", "y"} {
-		res, err := calls.Infer(context.Background(), "m", "", r.frame(t, 0, data))
+		res, err := calls.Infer(context.Background(), gate.Owner(), "m", "", r.frame(t, 0, data))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -483,14 +484,15 @@ func manyChanges(t *testing.T, kind string, cycles int) {
 	s.put("m", v("1", 64))
 	r.mustLoad(t, "m", workers.Load{})
 	d := &plainBackend{models: r.Manager, mem: r.mem}
-	calls := ingest.NewOneShot(d, "test", nil)
+	gate := ingest.NewGate(d, nil)
+	calls := ingest.NewOneShot(gate, "test", nil)
 	var stop atomic.Bool
 	var answered atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for !stop.Load() {
-				res, err := calls.Infer(context.Background(), "m", "", r.frame(t, 0, "x"))
+				res, err := calls.Infer(context.Background(), gate.Owner(), "m", "", r.frame(t, 0, "x"))
 				if err != nil {
 					t.Error("a request was lost: ", err)
 					return

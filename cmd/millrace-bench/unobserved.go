@@ -10,10 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
 	"millrace/internal/inferencepb"
+	"millrace/internal/role"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -87,6 +90,15 @@ func startUnobserved() (*unobserved, error) {
 	if err != nil {
 		return nil, err
 	}
+	gate := ingest.NewGate(p, ingest.NewEverybody(ingest.Quotas{}))
+	h.App.Use(func(c *fiber.Ctx) error {
+		client, err := gate.Enter(c.UserContext(), ingest.Credentials{Conn: c.Context().Conn()}, ingest.Need{Role: role.Infer})
+		if err != nil {
+			return err
+		}
+		httpd.SetClient(c, client)
+		return c.Next()
+	})
 	a := ws.New(h, ws.Options{Log: noLog})
 	addr, err := h.Listen()
 	if err != nil {
@@ -97,7 +109,7 @@ func startUnobserved() (*unobserved, error) {
 	var wg sync.WaitGroup
 	var faults [2]error
 	wg.Go(func() { faults[0] = h.Serve(ctx) })
-	wg.Go(func() { faults[1] = a.Serve(ctx, p) })
+	wg.Go(func() { faults[1] = a.Serve(ctx, gate) })
 	p.end = func() error {
 		cancel()
 		wg.Wait()

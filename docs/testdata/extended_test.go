@@ -24,7 +24,7 @@ import (
 const patience = 30 * time.Second
 
 // run runs a server with all that extending.md adds, and its log in a file.
-func run(t *testing.T) (s *server.Server, log string) {
+func run(t *testing.T, more ...string) (s *server.Server, log string) {
 	t.Helper()
 	log = filepath.Join(t.TempDir(), "log")
 	cfg, err := config.Parse([]byte(`
@@ -36,7 +36,7 @@ models:
   - {name: light, source: brightness, alarm: {above: 100}, batching: {kind: half, patience: 5ms}}
 streams:
   - {name: lamp, source: "pattern:", step: 60, model: light, policy: every, sinks: {log: true}}
-`), "extended.yaml")
+`+strings.Join(more, "\n")), "extended.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +122,27 @@ func TestExtendedBatcher(t *testing.T) {
 		if take, wait := b.Decide(batching.View{Rows: c.rows, Idle: 1, Oldest: c.oldest}); take != c.take || wait != c.wait {
 			t.Errorf("%d rows, the oldest for %v: %d and %v, want %d and %v", c.rows, c.oldest, take, wait, c.take, c.wait)
 		}
+	}
+}
+
+// The adapter shows no credentials of its clients: a server whose clients need credentials refuses them.
+func TestExtendedAdapterIsShut(t *testing.T) {
+	s, _ := run(t, "api_key: "+strings.Repeat("k", 32))
+	conn, err := net.Dial("udp", s.Addr("udp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(gray(t, 7)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 1<<10)
+	n, err := conn.Read(answer)
+	if err != nil || !strings.Contains(string(answer[:n]), "the key is missing") {
+		t.Errorf("%s, %v", answer[:n], err)
 	}
 }
 

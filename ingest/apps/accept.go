@@ -74,7 +74,7 @@ func (x *Exchange) collect(f stream.Frame, alone bool) (a Answer, err error) {
 		}
 		return c.add(data)
 	}
-	r, err := x.s.oneShot.InferStream(ctx, x.Program.modelOf(x.Route), "", f, each)
+	r, err := x.s.oneShot.InferStream(ctx, x.client, x.Program.modelOf(x.Route), "", f, each)
 	x.Result = r
 	x.trace()
 	if err = x.loading(statusOf(err, r)); err != nil {

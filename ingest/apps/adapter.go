@@ -68,7 +68,7 @@ var (
 
 // service is what requests need of a running server.
 type service struct {
-	backend ingest.Backend
+	backend ingest.Backend // as the server itself sees it: which program answers does not depend on the client
 	oneShot *ingest.OneShot
 	ctx     context.Context // Adapter.base
 }
@@ -121,9 +121,9 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
 // Serve opens the routes. When ctx ends, new requests are refused with draining, those in
 // flight finish, and those that take longer than DrainTimeout are ended.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	defer a.cancel(nil)
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), ctx: a.base}
+	s := &service{backend: gate.Owner(), oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), ctx: a.base}
 	a.requests.Open(s)
 	close(a.serving)
 	<-ctx.Done()
@@ -236,6 +236,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 			return err
 		}
 	}
+	x.client = ingest.ClientOf(httpd.ClientOf(c))
 	if x.Route == nil {
 		return x.other(err)
 	}

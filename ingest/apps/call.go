@@ -81,7 +81,7 @@ func (x *Exchange) call() (live bool, err error) {
 	}
 	ctx, cancel := x.limit(x.a.http.Context(x.Ctx, x.s.ctx))
 	defer cancel()
-	r, err := x.s.oneShot.Infer(ctx, x.Program.modelOf(x.Route), "", f)
+	r, err := x.s.oneShot.Infer(ctx, x.client, x.Program.modelOf(x.Route), "", f)
 	x.Result = r
 	x.trace()
 	if errors.Is(err, ingest.ErrSeveral) {
@@ -144,12 +144,7 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 		Query: withoutPair(string(c.Context().URI().QueryString()), "&", x.a.opts.Key), ContentType: string(c.Request().Header.ContentType()), Header: map[string]string{},
 	}
 	f.Call = call
-	p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-	if p != nil {
-		call.User = p.Name
-	}
-	account, _ := c.Locals(ingest.AccountKey{}).(*ingest.Account)
-	f.Account = account.Core()
+	call.User = x.client.Name()
 	var h frames.TraceHeaders
 	n := 0
 	c.Request().Header.VisitAll(func(name, value []byte) {
@@ -163,7 +158,7 @@ func (x *Exchange) frame() (f stream.Frame, err error) {
 			return
 		case "authorization":
 			scheme, _, _ := strings.Cut(string(value), " ")
-			if p != nil && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
+			if x.client.Principal() != nil && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
 				return // a key of the server's, or a password, which browsers send again after a login
 			}
 		}
@@ -401,7 +396,7 @@ func (x *Exchange) refuse(f *stream.Frame, err error) error {
 	if x.Route != nil {
 		model = x.Program.modelOf(x.Route)
 	}
-	x.Result = x.s.oneShot.Refuse(model, "", f, err)
+	x.Result = x.s.oneShot.Refuse(x.client, model, "", f, err)
 	x.trace()
 	return x.failed(err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 )
@@ -39,13 +40,12 @@ func (a *Adapter) row(p *Program) Row {
 
 // list answers with the programs.
 func (a *Adapter) list(c *fiber.Ctx) error {
-	s, err := a.requests.Begin()
-	if err != nil {
+	if _, err := a.requests.Begin(); err != nil {
 		return err
 	}
 	defer a.requests.End()
 	rows := []Row{}
-	for _, p := range all(s.backend.Models()) {
+	for _, p := range all(ingest.ClientOf(httpd.ClientOf(c)).Models()) {
 		rows = append(rows, a.row(p))
 	}
 	return c.JSON(rows)

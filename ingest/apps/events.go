@@ -50,7 +50,7 @@ func (x *Exchange) events(f stream.Frame) (live bool, err error) {
 	x.atOwn = x.own()
 	x.a.http.GoLive(c, x.s.ctx, x.a.run, "events", func(l *httpd.Live) { x.sendEvents(l, model, f) }, func() {
 		x.Ctx = nil
-		x.Result = x.s.oneShot.Refuse(model, "", &f, httpd.ErrClientGone)
+		x.Result = x.s.oneShot.Refuse(x.client, model, "", &f, httpd.ErrClientGone)
 		f.Lease.Release()
 		x.ended(httpd.StatusClientClosed, httpd.ErrClientGone)
 		x.a.requests.End()
@@ -81,7 +81,7 @@ func (x *Exchange) sendEvents(l *httpd.Live, model string, f stream.Frame) {
 	}
 	ctx, cancel := x.limit(l.Context())
 	defer cancel()
-	r, err := x.s.oneShot.InferStream(ctx, model, "", f, each)
+	r, err := x.s.oneShot.InferStream(ctx, x.client, model, "", f, each)
 	x.Result = r
 	err = x.loading(statusOf(err, r))
 	if err == nil {

@@ -84,14 +84,12 @@ type Exchange struct {
 	Began   time.Time
 	Result  *stream.Result // of the request, to be read only; nil = it has reached no model
 
-	atOwn bool // see own; set when Ctx becomes nil
-	a     *Adapter
-	s     *service
-	style *Style
+	atOwn  bool // see own; set when Ctx becomes nil
+	a      *Adapter
+	s      *service
+	client *ingest.Client
+	style  *Style
 }
-
-// Backend returns the server.
-func (x *Exchange) Backend() ingest.Backend { return x.s.backend }
 
 // State returns what a style keeps for a program. make is called once for each.
 func (x *Exchange) State(make func() any) any {

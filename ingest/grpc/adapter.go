@@ -3,7 +3,6 @@ package grpc
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -17,7 +16,6 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // of messages in both directions
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/tap"
@@ -29,7 +27,6 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
-	"millrace/internal/role"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
 	"millrace/stream"
@@ -50,25 +47,8 @@ type Options struct {
 	SharedMemory  *shm.Registry // nil: it is turned off
 	Root          string        // the program that is served alone; "" = none
 	Log           *slog.Logger  // default slog.Default()
-	// Auth returns who makes a call, by its metadata and the client's certificate with those after it (none = nil), and an error if that is nobody or has not the
-	// role; nil = calls need no credentials.
-	Auth func(ctx context.Context, md metadata.MD, certs []*x509.Certificate, needed role.Role) (*ingest.Principal, error)
-	// Still returns why the credentials of a principal, which has made a call, are not valid any more, or nil. It is asked when the only message of
-	// a call has come, which may be long after the call. nil = they stay valid.
-	Still func(*ingest.Principal) error
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool
-	// Account returns the account of a client: of p, or if that is nil by the connection and the last value of x-forwarded-for; nil = there are
-	// no accounts.
-	Account func(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account
-	// Judged is called with what became of a call, or of each message of ModelStreamInfer, of a client that is limited to some models: nil, or
-	// why it is refused. nil = it is not called.
-	Judged func(error)
-	// Audit is called with each call that needs role.Manage: who made it (nil = nobody), its address, the last value of x-forwarded-for, its method,
-	// what it names, and its error. nil = it is not called.
-	Audit func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)
-	// Lasting has the calls with streams, which end when the credentials of their clients do; nil = they do not.
-	Lasting *ingest.Lasting
 	// Called is called after each call of a known method; nil = it is not called.
 	Called func(Called)
 }
@@ -187,7 +167,7 @@ const (
 
 // Serve answers calls until ctx ends, then lets those in flight finish within
 // DrainTimeout. It listens first if Listen was not called.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	if a.ln == nil {
 		if _, err := a.Listen(); err != nil {
 			return err
@@ -198,14 +178,14 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		secure = encrypted{credentials.NewTLS(a.opts.TLS)}
 	}
 	svc := &service{
-		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, auth: a.opts.Auth, still: a.opts.Still, openHealth: a.opts.OpenHealth, judged: a.opts.Judged, audit: a.opts.Audit, apart: a.opts.Apart, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
+		gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
+		root: a.opts.Root, openHealth: a.opts.OpenHealth, apart: a.opts.Apart, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			ctx, err := svc.authenticated(ctx, info.FullMethodName, info.Header)
+			ctx, err := svc.enter(ctx, info.FullMethodName, info.Header)
 			if err != nil {
 				return nil, err
 			}
@@ -222,7 +202,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: a.opts.KeepAlive, Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	h := newHealth(backend, a.opts.MaxWatchers, svc.mayAskHealth)
+	h := newHealth(gate, a.opts.MaxWatchers, svc.mayAskHealth)
 	services := registrar{s, svc}
 	grpc_health_v1.RegisterHealthServer(services, h)
 	services.RegisterService(&serviceDesc, svc)
@@ -397,10 +377,10 @@ func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		}
 		s.called(info.FullMethod, "", err, begun, sizeOf(req), sizeOf(reply))
 		if manages(info.FullMethod, req) {
-			s.audited(ctx, principal(ctx), info.FullMethod, targetOf(req), err)
+			s.audit(ctx, info.FullMethod, targetOf(req), err)
 		}
 	}()
-	if err := s.mayUse(ctx, req); err != nil {
+	if err := mayUse(ctx, info.FullMethod, req); err != nil {
 		return nil, s.statusError(err)
 	}
 	return next(ctx, req)
@@ -433,7 +413,9 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		}
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
-	s.judge(ss.Context(), nil)
+	if of := client(ss.Context()); of.Principal().Limited() { // the call itself is about no model
+		_ = of.Judge(ingest.Need{Role: Roles[info.FullMethod], Scope: ingest.ClientScope})
+	}
 	revoked := make(chan error, 1)
 	defer s.endsWithCredentials(ss.Context(), revoked)()
 	defer func() {

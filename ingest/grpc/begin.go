@@ -104,10 +104,10 @@ func (s *service) begin(ctx context.Context, method string, streams bool) (b beg
 	if size, ok := ctx.Value(metadataKey{}).(int); ok {
 		n += int64(size)
 	}
-	if err = s.backend.Memory().ChargeTo(n, b.share()); err == nil {
+	if err = s.gate.Memory().ChargeTo(n, b.share()); err == nil {
 		b.charged = n
 	} else if Roles[method] == role.Manage { // its message, which names the target, is not read
-		s.audited(ctx, principal(ctx), method, "", err)
+		s.audit(ctx, method, "", err)
 	}
 	return b, err
 }
@@ -133,7 +133,7 @@ func (b *begun) arrived() {
 func (b *begun) answered(ctx context.Context) {
 	switch {
 	case !b.open:
-	case b.auth != nil:
+	case b.gate.Required():
 		accept.Heard(connOf(ctx))
 	default:
 		spoke(ctx)
@@ -144,6 +144,6 @@ func (b *begun) answered(ctx context.Context) {
 func (b *begun) end() {
 	b.arrived()
 	if b.charged > 0 {
-		b.backend.Memory().RefundFrom(b.charged, b.share())
+		b.gate.Memory().RefundFrom(b.charged, b.share())
 	}
 }

@@ -28,8 +28,8 @@ type live struct {
 func (l live) Memory() *buf.Pool   { return l.pool }
 func (l live) State() ingest.State { return ingest.State{Ready: true} }
 
-// serveAlone serves a backend until the end of the test, without a server around the adapter.
-func serveAlone(t *testing.T, opts Options, backend ingest.Backend) (*Adapter, string) {
+// serveAlone serves clients of a gate until the end of the test, without a server around the adapter.
+func serveAlone(t *testing.T, opts Options, gate *ingest.Gate) (*Adapter, string) {
 	t.Helper()
 	opts.Addr = "127.0.0.1:0"
 	a := New(opts)
@@ -40,7 +40,7 @@ func serveAlone(t *testing.T, opts Options, backend ingest.Backend) (*Adapter, s
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- a.Serve(ctx, backend) }()
+	go func() { done <- a.Serve(ctx, gate) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -83,7 +83,7 @@ func ends(call grpc.ClientStream) error {
 // which each client has one. A call whose message has come makes room at once.
 func TestCallsThatWaitForTheirMessage(t *testing.T) {
 	const method = inferencepb.GRPCInferenceService_ServerLive_FullMethodName
-	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, live{pool: buf.NewPool(1 << 30)})
+	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, everybody(live{pool: buf.NewPool(1 << 30)}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conns := []*grpc.ClientConn{connect(t, at), connect(t, at)} // of one address
@@ -146,7 +146,7 @@ func TestCallsThatWaitForTheirMessage(t *testing.T) {
 func TestMemoryOfMetadata(t *testing.T) {
 	pool := buf.NewPool(16 << 20)
 	pool.LimitShares(4)
-	_, at := serveAlone(t, Options{Limit: &accept.Limit{Max: 8}}, live{pool: pool})
+	_, at := serveAlone(t, Options{Limit: &accept.Limit{Max: 8}}, everybody(live{pool: pool}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn := connect(t, at)
@@ -192,7 +192,7 @@ func TestMemoryOfMetadata(t *testing.T) {
 func TestMemoryOfWindows(t *testing.T) {
 	pool := buf.NewPool(16 << 20)
 	pool.LimitShares(10)
-	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, live{pool: pool})
+	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, everybody(live{pool: pool}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conns := []*grpc.ClientConn{connect(t, at), connect(t, at)} // of one address

@@ -34,7 +34,7 @@ func TestHandshakesEndAtTheShutdown(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			done := make(chan error, 1)
-			go func() { done <- a.Serve(ctx, memoryOnly{pool: buf.NewPool(0)}) }()
+			go func() { done <- a.Serve(ctx, everybody(memoryOnly{pool: buf.NewPool(0)})) }()
 			half, err := net.Dial("tcp", at.String())
 			if err != nil {
 				t.Fatal(err)

@@ -26,7 +26,7 @@ const (
 // is no copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	backend  ingest.Backend
+	gate     *ingest.Gate
 	may      func(ctx context.Context, model string) error // why a client may not ask about a model, as a status
 	most     int64                                         // watchers of one client at once
 	watchers atomic.Int64                                  // calls of Watch
@@ -34,8 +34,8 @@ type health struct {
 	once     sync.Once
 }
 
-func newHealth(backend ingest.Backend, most int, may func(ctx context.Context, model string) error) *health {
-	return &health{backend: backend, may: may, most: int64(most), ended: make(chan struct{})}
+func newHealth(gate *ingest.Gate, most int, may func(ctx context.Context, model string) error) *health {
+	return &health{gate: gate, may: may, most: int64(most), ended: make(chan struct{})}
 }
 
 // end tells the watchers that nothing is served any more, and ends their calls.
@@ -47,10 +47,10 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 		return grpc_health_v1.HealthCheckResponse_NOT_SERVING, nil
 	default:
 	}
-	st := h.backend.State()
+	st := h.gate.State()
 	serving := st.Ready && !st.Draining
 	if service != "" {
-		_, ready, err := h.backend.Models().Model(service, "")
+		_, ready, err := h.gate.Owner().Models().Model(service, "")
 		if err != nil {
 			return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN, err
 		}
@@ -78,7 +78,7 @@ func (h *health) Check(ctx context.Context, in *grpc_health_v1.HealthCheckReques
 func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	out := &grpc_health_v1.HealthListResponse{Statuses: map[string]*grpc_health_v1.HealthCheckResponse{}}
 	names := []string{""}
-	for _, e := range h.backend.Models().Index() {
+	for _, e := range h.gate.Owner().Models().Index() {
 		names = append(names, e.Name)
 	}
 	for _, n := range names {

@@ -82,11 +82,11 @@ func (s *service) infer(ctx context.Context, k *call) (*reply, error) {
 	traced, f, err := s.context(ctx)
 	m, err := s.frame(ctx, k, &f, err)
 	if err != nil {
-		r := s.oneShot.Refuse(k.Request.ModelName, k.Request.ModelVersion, &f, err)
+		r := s.oneShot.Refuse(client(ctx), k.Request.ModelName, k.Request.ModelVersion, &f, err)
 		s.traceresponse(ctx, traced, r)
 		return nil, err
 	}
-	k.Result, err = s.oneShot.InferIn(ctx, k.Sequence, m.Name, k.Request.ModelVersion, f)
+	k.Result, err = s.oneShot.InferIn(ctx, client(ctx), k.Sequence, m.Name, k.Request.ModelVersion, f)
 	s.traceresponse(ctx, traced, k.Result)
 	if err != nil {
 		return nil, inference.InRequest(err, k.Request.Inputs)
@@ -114,10 +114,10 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	if k.Request.ModelName == "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "is missing: set it to the name of a model (RepositoryIndex lists them)")
 	}
-	if err := s.allowsModel(ctx, k.Request.ModelName); err != nil {
+	if err := mayInfer(ctx, k.Request.ModelName); err != nil {
 		return nil, err
 	}
-	m, _, err := inference.Find(s.backend.Models(), k.Request.ModelName, k.Request.ModelVersion)
+	m, _, err := inference.Find(s.models(ctx), k.Request.ModelName, k.Request.ModelVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,6 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	trace := f.TraceContext
 	*f, err = k.Frame(m)
 	f.TraceContext = trace
-	f.Account = s.account(ctx).Core()
 	if err != nil {
 		f.Lease.Release()
 		f.Lease = nil

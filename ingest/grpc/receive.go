@@ -118,10 +118,10 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 		k = newCall()
 		defer k.free()
 	}
-	k.Use(s.backend.Memory(), memoryOf(ctx))
+	k.Use(s.gate.Memory(), memoryOf(ctx))
 	body, err := s.readMessage(in, k, only)
 	if isCall && only && err == nil && k.err == nil {
-		if k.err = s.stillValid(ctx); k.err != nil {
+		if k.err = client(ctx).Err(); k.err != nil {
 			s.readName(k, body[:min(len(body), maxName)])
 		}
 	}
@@ -152,9 +152,9 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 	if !only || isCall {
 		return nil
 	}
-	if err := s.stillValid(ctx); err != nil {
+	if err := client(ctx).Err(); err != nil {
 		if method, _ := grpc.Method(ctx); manages(method, m) {
-			s.audited(ctx, principal(ctx), method, targetOf(m), err)
+			s.audit(ctx, method, targetOf(m), err)
 		}
 		return statusError(err)
 	}

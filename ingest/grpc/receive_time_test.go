@@ -26,6 +26,11 @@ type memoryOnly struct {
 	pool *buf.Pool
 }
 
+// everybody returns a gate to a backend for which clients need no credentials.
+func everybody(b ingest.Backend) *ingest.Gate {
+	return ingest.NewGate(b, ingest.NewEverybody(ingest.Quotas{}))
+}
+
 func (m memoryOnly) Memory() *buf.Pool { return m.pool }
 
 // TestTimeOfMessages: a message that does not become complete ends its call after the time that
@@ -56,7 +61,7 @@ func TestTimeOfMessages(t *testing.T) {
 			calls = sync.Pool{New: pool}
 			defer func() { calls = sync.Pool{New: pool} }()
 			synctest.Test(t, func(t *testing.T) {
-				svc := &service{backend: memoryOnly{pool: buf.NewPool(0)}, maxMessage: 8 << 20}
+				svc := &service{gate: everybody(memoryOnly{pool: buf.NewPool(0)}), maxMessage: 8 << 20}
 				s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()))
 				grpc_health_v1.RegisterHealthServer(registrar{s, svc}, grpc_health_v1.UnimplementedHealthServer{})
 				ln := bufconn.Listen(1 << 20)
@@ -91,7 +96,7 @@ func TestTimeOfMessages(t *testing.T) {
 					t.Errorf("status %s %s after %v, want %s after %v", code, resp.Header.Get("Grpc-Message"), took, c.code, c.took)
 				}
 				synctest.Wait()
-				if n := svc.backend.Memory().Stats().Leases; n != 0 {
+				if n := svc.gate.Memory().Stats().Leases; n != 0 {
 					t.Errorf("%d leases are left", n)
 				}
 				_ = send.Close()

@@ -27,7 +27,7 @@ func checkRepository(name string) error {
 
 // models are the models as the client of a call may use them.
 func (s *service) models(ctx context.Context) ingest.Repository {
-	return ingest.As(s.backend, principal(ctx), s.account(ctx)).Models()
+	return client(ctx).Models()
 }
 
 // RepositoryIndex implements the service.

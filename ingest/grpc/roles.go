@@ -71,36 +71,28 @@ func checkRoles(s *grpc.Server) error {
 	return nil
 }
 
-// authenticated returns ctx with the principal of a call, or the error of one that may not call the method. One
-// of an unknown method is authenticated, too, so that clients without credentials learn nothing.
-func (s *service) authenticated(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
+// enter returns ctx with the client of a call, or the error of a client that may not call the method. A client of an unknown method enters,
+// too, so that clients without credentials learn nothing.
+func (s *service) enter(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
 	needed, known := Roles[method]
 	elsewhere := needed == role.Manage && s.isElsewhere(ctx)
 	ctx, err := withSize(ctx, needed, md)
 	switch {
 	case err != nil:
 		return nil, statusError(err)
-	case needed == role.Open, s.openHealth && method == modelReady:
-		return ctx, nil
+	case s.openHealth && method == modelReady:
+		needed = role.Open
 	case !known, elsewhere:
 		needed = role.Infer
 	}
-	var p *ingest.Principal
-	if s.auth != nil {
-		p, err = s.auth(ctx, md, certificates(ctx), needed)
-	}
-	if err == nil {
-		if p != nil {
-			ctx = context.WithValue(ctx, ingest.PrincipalKey{}, p)
-		}
-		err = s.account(ctx).Core().Take(stream.QuotaRequests, 1, 0)
-	}
-	if err == nil && known {
+	client, err := s.gate.Enter(ctx, credentialsOf(ctx, md), ingest.Need{Role: needed, Scope: ingest.LaterScope})
+	if err == nil && known && needed != role.Open {
 		spoke(ctx)
 	}
+	ctx = context.WithValue(ctx, ingest.ClientKey{}, client)
 	if err != nil {
 		if needed == role.Manage { // its message, which names the target, is not read
-			s.audited(ctx, p, method, "", err)
+			s.audit(ctx, method, "", err)
 		}
 		return nil, statusError(err)
 	}
@@ -111,20 +103,33 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 	return ctx, nil
 }
 
+// credentialsOf returns the credentials of a call: those of its metadata, and the certificate that its client has shown.
+func credentialsOf(ctx context.Context, md metadata.MD) ingest.Credentials {
+	c := ingest.Credentials{Certificates: certificates(ctx), Conn: connOf(ctx)}
+	for _, name := range []string{ingest.KeyName, "rpc-auth-header"} {
+		for _, key := range md[name] {
+			c.Key(key)
+		}
+	}
+	for _, value := range md["authorization"] {
+		c.Key(ingest.Bearer(value))
+	}
+	if all := md["x-forwarded-for"]; len(all) > 0 {
+		c.Forwarded = all[len(all)-1]
+	}
+	return c
+}
+
 // modelReady is a method that a setting opens to everybody.
 const modelReady = "/inference.GRPCInferenceService/ModelReady"
 
 // mayAskHealth returns an error for a client that may not ask whether a model is ready. The health of the server is open.
 func (s *service) mayAskHealth(ctx context.Context, model string) error {
-	if model == "" || s.openHealth || s.auth == nil {
+	if model == "" || s.openHealth || !s.gate.Required() {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	p, err := s.auth(ctx, md, certificates(ctx), role.Infer)
-	if err == nil {
-		err = p.AllowsModel(model)
-	}
-	if err != nil {
+	if _, err := s.gate.Enter(ctx, credentialsOf(ctx, md), ingest.Need{Role: role.Infer, Model: model}); err != nil {
 		return statusError(err)
 	}
 	return nil
@@ -143,43 +148,19 @@ func (s *service) isElsewhere(ctx context.Context) bool {
 	return !ok || !a.management
 }
 
-// stillValid returns an error if the credentials with which a call was begun are not valid any more.
-func (s *service) stillValid(ctx context.Context) error {
-	p := principal(ctx)
-	if s.still == nil || p == nil {
-		return nil
-	}
-	return s.still(p)
-}
-
-// account returns the account of the client of a call, or nil.
-func (s *service) account(ctx context.Context) *ingest.Account {
-	of := principal(ctx)
-	switch {
-	case s.accounts == nil:
-		return nil
-	case of != nil:
-		return s.accounts(of, nil, "")
-	}
-	return s.accounts(nil, connOf(ctx), forwarded(ctx))
-}
-
-// forwarded returns the last value of x-forwarded-for in a call, or "".
-func forwarded(ctx context.Context) string {
-	if all := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(all) > 0 {
-		return all[len(all)-1]
-	}
-	return ""
+// client returns the client of a call.
+func client(ctx context.Context) *ingest.Client {
+	return ingest.ClientOf(ctx.Value(ingest.ClientKey{}))
 }
 
 // endsWithCredentials ends a call with streams at once when the credentials of its client are not valid any more, also while it
 // waits for a client that reads nothing. revoked, which has room, then has the reason. The caller calls ended after the call.
 func (s *service) endsWithCredentials(ctx context.Context, revoked chan<- error) (ended func()) {
 	call, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
-	if s.lasting == nil || !ok {
+	if !ok {
 		return func() {}
 	}
-	return s.lasting.Add(principal(ctx), func(err error) {
+	return client(ctx).OnEnd(func(err error) {
 		revoked <- err
 		_ = call.WriteStatus(status.Convert(statusError(err))) // which ends ctx
 	})
@@ -207,11 +188,8 @@ func targetOf(in any) string {
 	return ""
 }
 
-// audited calls Options.Audit.
-func (s *service) audited(ctx context.Context, of *ingest.Principal, method, target string, err error) {
-	if s.audit == nil {
-		return
-	}
+// audit writes a line of the audit log about a call that manages.
+func (s *service) audit(ctx context.Context, method, target string, err error) {
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
@@ -228,7 +206,11 @@ func (s *service) audited(ctx context.Context, of *ingest.Principal, method, tar
 		}
 		err = stream.Errorf(is, "", "%s", st.Message())
 	}
-	s.audit(of, from, forwarded(ctx), method, target, err)
+	forwarded := ""
+	if all := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(all) > 0 {
+		forwarded = all[len(all)-1]
+	}
+	s.gate.Audit(ingest.Act{Client: client(ctx), Remote: from, Forwarded: forwarded, Protocol: "grpc", Verb: method, Target: target, Err: err})
 }
 
 // certificates returns the certificate that a client has shown, with those that it has sent after it, or nil.
@@ -241,68 +223,35 @@ func certificates(ctx context.Context) []*x509.Certificate {
 	return info.State.PeerCertificates
 }
 
-// mayManage returns an error if the principal of a call has not role.Manage, or the call did not come to where that is used.
+// mayManage returns an error if the client of a call has not role.Manage, or the call did not come to where that is used.
 func (s *service) mayManage(ctx context.Context) error {
 	if s.isElsewhere(ctx) {
 		return stream.Errorf(stream.Unsupported, "settings", "cannot be changed at this address")
 	}
-	if s.auth == nil {
+	return client(ctx).For(ingest.Need{Role: role.Manage, Scope: ingest.ClientScope})
+}
+
+// mayInfer returns an error if the client of a call that infers may not use a model.
+func mayInfer(ctx context.Context, model string) error {
+	return client(ctx).Judge(ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
+}
+
+// mayUse returns an error if a client that is limited to some models calls a method for another model, or a method that is not about models
+// that its message names.
+func mayUse(ctx context.Context, method string, in any) error {
+	if !client(ctx).Principal().Limited() {
 		return nil
 	}
-	p := principal(ctx)
-	if p == nil {
-		p = &ingest.Principal{}
-	}
-	return p.Allows(role.Manage)
-}
-
-// principal returns who makes a call; nil where clients need no credentials.
-func principal(ctx context.Context) *ingest.Principal {
-	p, _ := ctx.Value(ingest.PrincipalKey{}).(*ingest.Principal)
-	return p
-}
-
-// allowsModel returns an error if a principal that is limited to some models calls a method for another one.
-func (s *service) allowsModel(ctx context.Context, name string) error {
-	err := principal(ctx).AllowsModel(name)
-	s.judge(ctx, err)
-	return err
-}
-
-// judge calls Options.Judged for a principal that is limited to some models.
-func (s *service) judge(ctx context.Context, err error) {
-	if s.judged != nil && principal(ctx).Limited() {
-		s.judged(err)
-	}
-}
-
-// mayUse returns an error if a principal that is limited to some models calls a method for another one, or one that is
-// not about models that its message names.
-func (s *service) mayUse(ctx context.Context, in any) error {
-	p := principal(ctx)
-	if !p.Limited() {
-		return nil
-	}
+	need := ingest.Need{Role: Roles[method], Scope: ingest.ClientScope}
 	switch in := in.(type) {
 	case *call, *inferencepb.ModelInferRequest: // frame checks it
 		return nil
-	case *inferencepb.ModelMetadataRequest:
-		return s.allowsModel(ctx, in.Name)
-	case *inferencepb.ModelReadyRequest:
-		return s.allowsModel(ctx, in.Name)
-	case *inferencepb.ModelConfigRequest:
-		return s.allowsModel(ctx, in.Name)
-	case *inferencepb.RepositoryModelLoadRequest:
-		return s.allowsModel(ctx, in.ModelName)
-	case *inferencepb.RepositoryModelUnloadRequest:
-		return s.allowsModel(ctx, in.ModelName)
-	case *inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
-		return s.allowsModel(ctx, targetOf(in))
+	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest, *inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
+		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
+		need.Model = targetOf(in)
 	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
-		s.judge(ctx, nil)
-		return nil
+	default:
+		need.Scope = ingest.ServerScope
 	}
-	err := p.NotWhole()
-	s.judge(ctx, err)
-	return err
+	return client(ctx).Judge(need)
 }

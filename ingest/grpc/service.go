@@ -2,15 +2,12 @@ package grpc
 
 import (
 	"context"
-	"crypto/x509"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
@@ -19,7 +16,6 @@ import (
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
-	"millrace/internal/role"
 	"millrace/internal/routines"
 	"millrace/stream"
 )
@@ -27,20 +23,14 @@ import (
 // service serves the methods of GRPCInferenceService.
 type service struct {
 	inferencepb.UnimplementedGRPCInferenceServiceServer
-	backend    ingest.Backend
+	gate       *ingest.Gate
 	oneShot    *ingest.OneShot
 	limits     oip.Limits
-	maxMessage int                                                       // bytes
-	shared     *shm.Registry                                             // nil: it is turned off
-	root       string                                                    // Options.Root
-	accounts   func(*ingest.Principal, net.Conn, string) *ingest.Account // Options.Account
-	auth       func(context.Context, metadata.MD, []*x509.Certificate, role.Role) (*ingest.Principal, error)
-	still      func(*ingest.Principal) error // Options.Still
-	judged     func(error)
-	openHealth bool // Options.OpenHealth
-	apart      bool // Options.Apart
-	lasting    *ingest.Lasting
-	audit      func(of *ingest.Principal, from net.Addr, forwarded, method, target string, err error)
+	maxMessage int           // bytes
+	shared     *shm.Registry // nil: it is turned off
+	root       string        // Options.Root
+	openHealth bool          // Options.OpenHealth
+	apart      bool          // Options.Apart
 	log        *slog.Logger
 	contexts   *frames.Contexts
 	hook       func(Called)
@@ -72,21 +62,21 @@ var errFailed = status.Error(codes.Internal, "the server failed in this call; it
 // ServerLive implements the service: a server that answers is live, unless a worker has
 // failed for good.
 func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*inferencepb.ServerLiveResponse, error) {
-	return &inferencepb.ServerLiveResponse{Live: !s.backend.State().Failed}, nil
+	return &inferencepb.ServerLiveResponse{Live: !s.gate.State().Failed}, nil
 }
 
 // ServerReady implements the service.
 func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) (*inferencepb.ServerReadyResponse, error) {
-	st := s.backend.State()
+	st := s.gate.State()
 	return &inferencepb.ServerReadyResponse{Ready: st.Ready && !st.Draining && !s.closing.Load()}, nil
 }
 
 // ModelReady implements the service. A model that is not loaded is not ready.
-func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
+func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
 	if app := s.ssfApp(); app != nil && in.Name == "" {
 		in.Name = app.Name
 	}
-	_, ready, err := s.backend.Models().Model(in.Name, in.Version)
+	_, ready, err := s.models(ctx).Model(in.Name, in.Version)
 	if err != nil && stream.CodeOf(err) != stream.NotFound {
 		return nil, s.statusError(err)
 	}
@@ -95,13 +85,13 @@ func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyReques
 
 // ServerMetadata implements the service.
 func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
-	st := s.backend.State()
+	st := s.gate.State()
 	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version, Extensions: inference.Extensions(s.shared != nil)}, nil
 }
 
 // ModelMetadata implements the service.
-func (s *service) ModelMetadata(_ context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
-	meta, err := inference.Metadata(s.backend.Models(), in.Name, in.Version)
+func (s *service) ModelMetadata(ctx context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
+	meta, err := inference.Metadata(s.models(ctx), in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
@@ -131,11 +121,11 @@ func (s *service) ModelStatistics(ctx context.Context, in *inferencepb.ModelStat
 }
 
 // ModelConfig implements the service.
-func (s *service) ModelConfig(_ context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
-	if _, _, err := inference.Find(s.backend.Models(), in.Name, in.Version); err != nil {
+func (s *service) ModelConfig(ctx context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
+	if _, _, err := inference.Find(s.models(ctx), in.Name, in.Version); err != nil {
 		return nil, s.statusError(err)
 	}
-	config, err := s.backend.Models().Config(in.Name, in.Version)
+	config, err := s.models(ctx).Config(in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}

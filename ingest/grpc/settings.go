@@ -9,7 +9,7 @@ import (
 )
 
 func (s *service) settings() (ingest.Settings, error) {
-	settings, ok := s.backend.(ingest.Settings)
+	settings, ok := s.gate.Settings()
 	if !ok {
 		return nil, stream.Errorf(stream.Unsupported, "", "this server has no settings that can be changed")
 	}

@@ -14,8 +14,8 @@ import (
 
 // sharing returns who makes a call, as a client of shared memory.
 func (s *service) sharing(ctx context.Context) (c shm.Client) {
-	c.Account = s.account(ctx).Core()
-	if of := principal(ctx); of != nil {
+	c.Account = client(ctx).Core()
+	if of := client(ctx).Principal(); of != nil {
 		c.Owner = shm.Owner{Key: of.Key, Entry: of.Entry}
 	}
 	if p, ok := peer.FromContext(ctx); ok {

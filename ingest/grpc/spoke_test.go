@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"net"
 	"strings"
@@ -24,16 +23,22 @@ import (
 	"millrace/stream/buf"
 )
 
+// withKey knows all clients that send any key.
+type withKey struct{ *ingest.Everybody }
+
+func (withKey) Required() bool { return true }
+func (withKey) Identify(_ context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+	if len(c.Keys) == 0 {
+		return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
+	}
+	return &ingest.Principal{Name: "one", Roles: role.All}, nil
+}
+
 // TestRefusedCallsKeepNoConnection: connections whose calls were refused, need no credentials, or never had a message, give way to
 // others when there are as many as there may be, while those of clients with credentials do not.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
-	_, at := serveAlone(t, Options{Limit: limit, Auth: func(_ context.Context, md metadata.MD, _ []*x509.Certificate, _ role.Role) (*ingest.Principal, error) {
-		if len(md["api_key"]) == 0 {
-			return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
-		}
-		return &ingest.Principal{Name: "one", Roles: role.All}, nil
-	}}, live{pool: buf.NewPool(1 << 30)})
+	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{ingest.NewEverybody(ingest.Quotas{})}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	refused := inferencepb.NewGRPCInferenceServiceClient(connect(t, at))
@@ -72,7 +77,7 @@ func TestRefusedCallsKeepNoConnection(t *testing.T) {
 
 // TestIdleConnectionsEnd: a connection without a call ends after limits.keep_alive.
 func TestIdleConnectionsEnd(t *testing.T) {
-	_, at := serveAlone(t, Options{Limits: ingest.Limits{KeepAlive: 10 * time.Millisecond}}, live{pool: buf.NewPool(1 << 30)})
+	_, at := serveAlone(t, Options{Limits: ingest.Limits{KeepAlive: 10 * time.Millisecond}}, everybody(live{pool: buf.NewPool(1 << 30)}))
 	c, err := net.Dial("tcp", at)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +104,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 // bound for all.
 func TestWatchersOfAClient(t *testing.T) {
 	for _, perAddress := range []int{0, 8} { // connections; 0 = each counts for itself
-		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress}, Limits: ingest.Limits{MaxWatchers: 2}}, live{pool: buf.NewPool(1 << 30)})
+		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress}, Limits: ingest.Limits{MaxWatchers: 2}}, everybody(live{pool: buf.NewPool(1 << 30)}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		watch := func(conn *grpc.ClientConn) error {

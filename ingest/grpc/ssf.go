@@ -20,7 +20,7 @@ func (s *service) ssfApp() *stream.Model {
 	if s.root == "" {
 		return nil
 	}
-	m, _, err := s.backend.Models().Model(s.root, "")
+	m, _, err := s.gate.Owner().Models().Model(s.root, "")
 	if err != nil || m.App == nil || m.App.Style != "ssf" {
 		return nil
 	}
@@ -88,28 +88,24 @@ func (s *service) ssfInfer(ctx context.Context, m *stream.Model, in *inferencepb
 			s.hook(called)
 		}
 	}()
-	p := principal(ctx)
 	traced, f, err := s.context(ctx)
 	if err == nil {
-		err = s.allowsModel(ctx, m.Name)
+		err = mayInfer(ctx, m.Name)
 	}
 	if err == nil {
 		called.Route = ssfRoute(m, in)
-		f.Codec, f.Arrived, f.Account = stream.Opaque, stream.InstantOf(begun), s.account(ctx).Core()
-		f.Call = &stream.Call{Method: "GRPC", Path: called.Method, Header: map[string]string{}}
-		if p != nil {
-			f.Call.User = p.Name
-		}
+		f.Codec, f.Arrived = stream.Opaque, stream.InstantOf(begun)
+		f.Call = &stream.Call{Method: "GRPC", Path: called.Method, User: client(ctx).Name(), Header: map[string]string{}}
 		if until, ok := ctx.Deadline(); ok {
 			f.Deadline = max(time.Until(until), time.Nanosecond)
 		}
 		err = s.ssfBody(in, &f)
 	}
 	if err != nil {
-		s.traceresponse(ctx, traced, s.oneShot.Refuse(m.Name, "", &f, err))
+		s.traceresponse(ctx, traced, s.oneShot.Refuse(client(ctx), m.Name, "", &f, err))
 		return nil, s.statusError(err)
 	}
-	r, err := s.oneShot.Infer(ctx, m.Name, "", f)
+	r, err := s.oneShot.Infer(ctx, client(ctx), m.Name, "", f)
 	s.traceresponse(ctx, traced, r)
 	if err != nil {
 		return nil, s.statusError(err)
@@ -181,7 +177,7 @@ func (s *service) ssfBody(in *inferencepb.ModelInferRequest, f *stream.Frame) er
 		}
 		req.Inputs[t.Name] = i
 	}
-	lease, err := s.backend.Memory().Lease(2 * proto.Size(in)) // also for the text while it is made
+	lease, err := s.gate.Memory().Lease(2 * proto.Size(in)) // also for the text while it is made
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type session struct {
 	*service
 	grpc.ServerStream
 	ctx      context.Context
-	account  *stream.Account
+	client   *ingest.Client
 	trace    stream.TraceContext
 	policy   stream.Policy
 	declared bool  // the call is one stream of frames, by its metadata or first request
@@ -122,11 +122,12 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	if err := x.options(); err != nil {
 		return statusError(err)
 	}
-	x.account = s.account(x.ctx).Core()
-	if err := x.account.Hold(stream.QuotaStreams); err != nil {
+	x.client = client(x.ctx)
+	release, err := x.client.Hold()
+	if err != nil {
 		return statusError(err)
 	}
-	defer x.account.Release(stream.QuotaStreams)
+	defer release()
 	if !s.routines.Go("requests", x.readAll, func() { x.endRead(errFailed) }) {
 		return statusError(ingest.ErrDraining)
 	}
@@ -298,7 +299,7 @@ func (x *session) submit(k *call) {
 		return
 	}
 	if err == nil && !x.declared {
-		err = x.account.TakeFrame(&f, 0)
+		err = x.client.Charge(m.Name, &f)
 	}
 	var fd *feed
 	if err == nil {
@@ -307,7 +308,7 @@ func (x *session) submit(k *call) {
 		}
 	}
 	if err != nil {
-		x.oneShot.Refuse(k.Request.ModelName, k.Request.ModelVersion, &f, err)
+		x.oneShot.Refuse(x.client, k.Request.ModelName, k.Request.ModelVersion, &f, err)
 		f.Lease.Release()
 		x.refuse(k, err)
 		return
@@ -326,12 +327,12 @@ func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "model %s may answer a request more than once, which is not supported in sequences: leave sequence_id out", m.Name)
 	}
 	if err != nil {
-		x.oneShot.Refuse(m.Name, k.Request.ModelVersion, &f, err)
+		x.oneShot.Refuse(x.client, m.Name, k.Request.ModelVersion, &f, err)
 		f.Lease.Release()
 		x.refuse(k, err)
 		return
 	}
-	c, _, err := x.backend.Sequences().Submit(x.oneShot, m.Name, k.Request.ModelVersion, k.Sequence, f, func(r *stream.Result) {
+	c, _, err := x.client.Sequences().Submit(x.oneShot, x.client, m.Name, k.Request.ModelVersion, k.Sequence, f, func(r *stream.Result) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if k.sequence == nil {
@@ -406,7 +407,7 @@ func (x *session) refuse(k *call, err error) {
 func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 	own, chosen := (m.Stateful || m.Decoupled) && !x.declared, version // answers of a stream come in order
 	if version == "" && !x.declared {
-		chosen = x.backend.Models().Choose(m.Name)
+		chosen = x.client.Models().Choose(m.Name)
 	}
 	x.mu.Lock()
 	x.feeds = slices.DeleteFunc(x.feeds, func(f *feed) bool { return f.ended })
@@ -438,12 +439,8 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
 	}
 	f := &feed{x: x, model: m.Name, version: version, own: own, chosen: chosen, further: other != nil}
-	var charged *stream.Account // for each frame, which it drops then
-	if x.declared {
-		charged = x.account
-	}
-	s, err := x.backend.Open(m.Name, chosen, stream.Options{
-		Account: charged, Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
+	s, err := x.client.OpenHeld(m.Name, chosen, stream.Options{
+		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
 	}, f)
 	if err != nil {
 		return nil, err

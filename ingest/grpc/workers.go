@@ -55,7 +55,7 @@ func (s *service) loadWorker(ctx context.Context, name, version string, from map
 			return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or double_param"))
 		}
 	}
-	endpoint, err := inference.LoadWorker(ctx, s.models(ctx), principal(ctx), name, version, params)
+	endpoint, err := inference.LoadWorker(ctx, client(ctx), name, version, params)
 	if err != nil {
 		return "", s.statusError(err)
 	}
@@ -65,7 +65,7 @@ func (s *service) loadWorker(ctx context.Context, name, version string, from map
 
 // ModelUnload implements the service.
 func (s *service) ModelUnload(ctx context.Context, in *inferencepb.ModelUnloadRequest) (*inferencepb.ModelUnloadResponse, error) {
-	if err := inference.UnloadWorker(ctx, s.models(ctx), principal(ctx), in.Name, in.Version, nil); err != nil {
+	if err := inference.UnloadWorker(ctx, client(ctx), in.Name, in.Version, nil); err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.ModelUnloadResponse{}, nil
@@ -73,7 +73,7 @@ func (s *service) ModelUnload(ctx context.Context, in *inferencepb.ModelUnloadRe
 
 // WorkerUnload implements the service.
 func (s *service) WorkerUnload(ctx context.Context, in *inferencepb.WorkerUnloadRequest) (*inferencepb.WorkerUnloadResponse, error) {
-	if err := inference.UnloadWorker(ctx, s.models(ctx), principal(ctx), in.Name, "", nil); err != nil {
+	if err := inference.UnloadWorker(ctx, client(ctx), in.Name, "", nil); err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.WorkerUnloadResponse{}, nil

@@ -27,10 +27,10 @@ func ReadyNames(models ingest.Repository) []string {
 
 // LoadWorker is Load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
 // Inference Server are. p is the client; nil = clients need no credentials.
-func LoadWorker(ctx context.Context, models ingest.Repository, p *ingest.Principal, name, version string, params map[string]any) (string, error) {
-	endpoint, err := Load(ctx, models, name, version, params)
-	if lower, ok := lowered(p, name, err); ok {
-		if there, again := Load(ctx, models, lower, version, params); stream.CodeOf(again) != stream.NotFound {
+func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (string, error) {
+	endpoint, err := Load(ctx, client.Models(), name, version, params)
+	if lower, ok := lowered(client, name, err); ok {
+		if there, again := Load(ctx, client.Models(), lower, version, params); stream.CodeOf(again) != stream.NotFound {
 			return there, again
 		}
 	}
@@ -39,10 +39,10 @@ func LoadWorker(ctx context.Context, models ingest.Repository, p *ingest.Princip
 
 // UnloadWorker is Unload for a name in any case. An endpoint that is not there needs no unload: clients undo each of their loads,
 // of which the last one has removed it.
-func UnloadWorker(ctx context.Context, models ingest.Repository, p *ingest.Principal, name, version string, params map[string]any) error {
-	err := Unload(ctx, models, name, version, params)
-	if lower, ok := lowered(p, name, err); ok {
-		err = Unload(ctx, models, lower, version, params)
+func UnloadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) error {
+	err := Unload(ctx, client.Models(), name, version, params)
+	if lower, ok := lowered(client, name, err); ok {
+		err = Unload(ctx, client.Models(), lower, version, params)
 	}
 	if stream.CodeOf(err) == stream.NotFound {
 		return nil
@@ -51,9 +51,9 @@ func UnloadWorker(ctx context.Context, models ingest.Repository, p *ingest.Princ
 }
 
 // lowered returns a name in lower case if the name itself is not known and the client may use the other one.
-func lowered(p *ingest.Principal, name string, err error) (string, bool) {
+func lowered(client *ingest.Client, name string, err error) (string, bool) {
 	lower := strings.ToLower(name)
-	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && p.AllowsModel(lower) == nil
+	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && client.Principal().AllowsModel(lower) == nil
 }
 
 // Devices returns the number of devices of a name, cpu or gpu, that the server may use; 0 for other names.

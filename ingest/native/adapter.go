@@ -22,18 +22,6 @@ type Options struct {
 	Log *slog.Logger // for panics of its goroutines
 	// TraceContext returns the trace context that the context of a call carries, in the form of a telemetry library; nil = none does.
 	TraceContext func(context.Context) stream.TraceContext
-	// Auth returns whose credentials those are, or an error; nil = clients need none, and there is nothing to check them against.
-	Auth func(context.Context, Credentials) (*ingest.Principal, error)
-	// Current returns a principal of Auth as it is now, or why its credentials are not valid any more.
-	Current func(*ingest.Principal) (*ingest.Principal, error)
-	// Judged is called with what became of each call of a principal of Auth: nil, or why it may not be made.
-	Judged func(error)
-	// Lasting has the streams of principals of Auth, which end when their credentials do.
-	Lasting *ingest.Lasting
-	// Account returns the account of a principal.
-	Account func(*ingest.Principal) *ingest.Account
-	// Audit is called with each load and unload of a principal: its method, the model and its error.
-	Audit func(of *ingest.Principal, method, model string, err error)
 }
 
 // Adapter is the native adapter: it serves the calls of its Client.
@@ -50,7 +38,7 @@ var (
 
 // service is what calls need of a running server, or err.
 type service struct {
-	backend ingest.Backend
+	gate    *ingest.Gate
 	oneShot *ingest.OneShot
 	err     error
 }
@@ -80,8 +68,8 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Serve answers the client's calls until ctx ends. Then it refuses new ones with
 // Draining, and returns when the calls of Client.Go have their results: the backend
 // ends every frame.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.own.noModel)}
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
+	s := &service{gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.own.noModel)}
 	a.own.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()
@@ -115,8 +103,8 @@ type shared struct {
 // Authenticate return one that acts for somebody, with the same methods.
 type Client struct {
 	*shared
-	of      *ingest.Principal // for whom it acts; nil = the program itself
-	checked bool              // the server has checked the credentials of of; otherwise the program vouches for it
+	of    *ingest.Principal // for whom the program vouches; nil = nobody
+	known *ingest.Client    // whose credentials the server has checked; nil = nobody's. With neither, the client is the program's own.
 }
 
 // use returns the service, or the error of a server that does not run.

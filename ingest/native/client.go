@@ -33,21 +33,24 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
-	if c.of != nil {
-		if err := c.beginFrame(model, &f); err != nil {
-			f.Lease.Release()
-			return nil, err
-		}
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model})
+	if err != nil {
+		f.Lease.Release()
+		return nil, err
+	}
+	if f.Call != nil && !c.isOwner() {
+		call := *f.Call
+		call.User, f.Call = by.Name(), &call
 	}
 	if err := check(&f); err != nil {
-		s.oneShot.Refuse(model, version, &f, err)
+		s.oneShot.Refuse(by, model, version, &f, err)
 		f.Lease.Release()
 		return nil, err
 	}
 	if c.opts.TraceContext != nil && f.TraceContext == (stream.TraceContext{}) {
 		f.TraceContext = c.opts.TraceContext(ctx)
 	}
-	r, err := s.oneShot.Infer(ctx, model, version, f)
+	r, err := s.oneShot.Infer(ctx, by, model, version, f)
 	if err != nil {
 		return nil, err
 	}
@@ -105,23 +108,18 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if err != nil {
 		return nil, err
 	}
-	p, a, err := c.begin(role.Infer, model)
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model})
 	if err != nil {
 		return nil, err
-	}
-	if p != nil {
-		opts.Account, opts.Place, opts.OneShot = nil, false, false // it counts for the principal
 	}
 	opts.Protocol = cmp.Or(opts.Protocol, protocol)
 	k := &sink{on: on, done: done, pushed: make(chan struct{}, 1)}
-	st, err := ingest.As(s.backend, p, a).Open(model, "", opts, k)
+	st, err := by.Open(model, "", opts, k)
 	if err != nil {
 		return nil, err
 	}
-	if c.checked {
-		k.endWith(c.opts.Lasting, p, st)
-	}
-	return &Stream{Stream: st, pushed: k.pushed, mem: s.backend.Memory(), share: a.Core().Memory()}, nil
+	k.endWith(by, st)
+	return &Stream{Stream: st, pushed: k.pushed, mem: s.gate.Memory(), share: by.Core().Memory()}, nil
 }
 
 // Stream is an open stream. Send, Submit, Finish and Close are safe for concurrent use. Close
@@ -170,12 +168,12 @@ type sink struct {
 	on      func(*stream.Result)
 	done    func(stream.CloseReason)
 	pushed  chan struct{}          // for Stream.Finish
-	removed atomic.Pointer[func()] // from Options.Lasting; nil = it is not there
+	removed atomic.Pointer[func()] // of Client.OnEnd; nil = it was not called
 }
 
-// endWith closes the stream st, whose sink is s, when the credentials of p are not valid any more.
-func (s *sink) endWith(all *ingest.Lasting, p *ingest.Principal, st *stream.Stream) {
-	removed := all.Add(p, func(err error) { st.CloseWith(stream.ByError, err) })
+// endWith closes the stream st, whose sink is s, when the credentials of its client are not valid any more.
+func (s *sink) endWith(of *ingest.Client, st *stream.Stream) {
+	removed := of.OnEnd(func(err error) { st.CloseWith(stream.ByError, err) })
 	s.removed.Store(&removed)
 	if st.IsFinished() { // Done may have been called before
 		removed()
@@ -205,52 +203,57 @@ func (s *sink) Done(why stream.CloseReason) {
 // Models lists the loaded and known models that may be used; the list is empty before the
 // server runs, and for a client that may not make the call.
 func (c *Client) Models() []ingest.Entry {
-	all, err := c.models(role.Infer, "")
+	s, err := c.use()
 	if err != nil {
 		return nil
 	}
-	return all.Index()
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Scope: ingest.ClientScope})
+	if err != nil {
+		return nil
+	}
+	return by.Models().Index()
 }
 
-// models returns the repository for a call as begin.
-func (c *Client) models(needed role.Role, model string) (ingest.Repository, error) {
+// manage makes a call that manages a model, and audits it.
+func (c *Client) manage(method, model string, do func(by *ingest.Client) error) error {
 	s, err := c.use()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p, a, err := c.begin(needed, model)
-	if err != nil {
-		return nil, err
+	by, err := c.begin(s, ingest.Need{Role: role.Manage, Model: model})
+	if err == nil {
+		err = do(by)
 	}
-	return ingest.As(s.backend, p, a).Models(), nil
+	c.audit(s, method, model, by, err)
+	return err
 }
 
 // Model returns a loaded model's metadata, and whether it is ready.
 func (c *Client) Model(name string) (*stream.Model, bool, error) {
-	all, err := c.models(role.Infer, name)
+	s, err := c.use()
 	if err != nil {
 		return nil, false, err
 	}
-	return all.Model(name, "")
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: name})
+	if err != nil {
+		return nil, false, err
+	}
+	return by.Models().Model(name, "")
 }
 
 // Load loads a model and returns its endpoint's name. A principal needs the role manage.
 func (c *Client) Load(ctx context.Context, name string, params stream.Params) (endpoint string, err error) {
-	all, err := c.models(role.Manage, name)
-	if err == nil {
-		endpoint, err = all.Load(ctx, name, ingest.Load{Params: params})
-	}
-	c.audit("Load", name, err)
+	err = c.manage("Load", name, func(by *ingest.Client) error {
+		endpoint, err = by.Models().Load(ctx, name, ingest.Load{Params: params})
+		return err
+	})
 	return endpoint, err
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint. A principal needs
 // the role manage.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
-	all, err := c.models(role.Manage, endpoint)
-	if err == nil {
-		err = all.Unload(ctx, endpoint, ingest.Unload{})
-	}
-	c.audit("Unload", endpoint, err)
-	return err
+	return c.manage("Unload", endpoint, func(by *ingest.Client) error {
+		return by.Models().Unload(ctx, endpoint, ingest.Unload{})
+	})
 }

@@ -57,68 +57,50 @@ func (c *Client) Authenticate(ctx context.Context, with Credentials) (*Client, e
 	if err := c.mayAct(); err != nil {
 		return nil, err
 	}
-	if c.opts.Auth == nil {
-		return nil, stream.Errorf(stream.Unauthenticated, "", "the server has no keys or users to check credentials against: set auth.keys or another way, or vouch for the user (Client.As)")
-	}
-	p, err := c.opts.Auth(ctx, with)
+	s, err := c.use()
 	if err != nil {
 		return nil, err
 	}
-	return &Client{shared: c.shared, of: p, checked: true}, nil
+	of := ingest.Credentials{Session: with.Session}
+	of.Key(with.Key)
+	of.Key(ingest.Bearer(with.Key))
+	known, err := s.gate.Identify(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{shared: c.shared, known: known}, nil
 }
 
 // mayAct returns an error for a client that acts for somebody already, who has not the
 // rights of the program.
 func (c *Client) mayAct() error {
-	if c.of == nil {
+	name := c.known.Name()
+	switch {
+	case c.isOwner():
 		return nil
+	case c.of != nil:
+		name = c.of.Name
 	}
-	return stream.Errorf(stream.PermissionDenied, "", "the client acts for %s, and not for others: use that of the server", c.of.Name)
+	return stream.Errorf(stream.PermissionDenied, "", "the client acts for %s, and not for others: use that of the server", name)
 }
 
-// begin returns for whom a call is made, as it is now, and its account, which is charged for
-// the call; both are nil for the program itself. The call needs a role, and is about a model,
-// if that is not "".
-func (c *Client) begin(needed role.Role, model string) (p *ingest.Principal, a *ingest.Account, err error) {
-	if c.of == nil {
-		return nil, nil, nil
+// isOwner reports whether the client is the program's own.
+func (c *Client) isOwner() bool { return c.of == nil && c.known == nil }
+
+// begin returns the client for whom a call is made, as it is now, and counts the call.
+func (c *Client) begin(s *service, n ingest.Need) (*ingest.Client, error) {
+	switch {
+	case c.known != nil:
+		return c.known.Call(n)
+	case c.of != nil:
+		return s.gate.Vouch(c.of).Call(n)
 	}
-	if p = c.of; c.checked {
-		p, err = c.opts.Current(p)
-	}
-	if err == nil {
-		err = p.Allows(needed)
-	}
-	if err == nil && model != "" {
-		err = p.AllowsModel(model)
-	}
-	if c.checked {
-		c.opts.Judged(err)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	a = c.opts.Account(p)
-	return p, a, a.Core().Take(stream.QuotaRequests, 1, 0)
+	return s.gate.Owner(), nil
 }
 
-// beginFrame is begin for a one-shot request, whose frame is the principal's then.
-func (c *Client) beginFrame(model string, f *stream.Frame) error {
-	p, a, err := c.begin(role.Infer, model)
-	if err != nil {
-		return err
-	}
-	f.Account = a.Core()
-	if f.Call != nil {
-		call := *f.Call
-		call.User, f.Call = p.Name, &call
-	}
-	return nil
-}
-
-// audit calls Options.Audit for a call that manages, unless the program itself has made it.
-func (c *Client) audit(method, model string, err error) {
-	if c.of != nil {
-		c.opts.Audit(c.of, method, model, err)
+// audit writes a line of the audit log about a call that manages, unless the program itself has made it.
+func (c *Client) audit(s *service, method, model string, by *ingest.Client, err error) {
+	if s.gate != nil && !c.isOwner() {
+		s.gate.Audit(ingest.Act{Client: by, Protocol: protocol, Verb: method, Target: model, Err: err})
 	}
 }

@@ -45,7 +45,7 @@ var (
 
 // service is what requests need of a running server.
 type service struct {
-	backend ingest.Backend
+	gate    *ingest.Gate
 	oneShot *ingest.OneShot
 	// ctx ends when the requests in flight must end. That of a request ends also when its
 	// client leaves: see httpd.Server.Context.
@@ -121,10 +121,10 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Serve opens the routes. When ctx ends, new requests are refused with
 // draining, those in flight finish, and those that take longer than
 // DrainTimeout are ended.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	base, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), ctx: base}
+	s := &service{gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), ctx: base}
 	a.requests.Open(s)
 	close(a.serving)
 	<-ctx.Done()

@@ -50,7 +50,7 @@ func (a *Adapter) state() ingest.State {
 	if s == nil {
 		return ingest.State{}
 	}
-	st := s.backend.State()
+	st := s.gate.State()
 	if a.requests.Closing() {
 		st.Draining = true
 	}
@@ -86,7 +86,7 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.requests.End()
-	m, is, err := inference.Find(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
+	m, is, err := inference.Find(s.models(c), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.requests.End()
-	meta, err := inference.Metadata(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
+	meta, err := inference.Metadata(s.models(c), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (a *Adapter) statistics(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.requests.End()
-	out, err := inference.Statistics(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
+	out, err := inference.Statistics(s.models(c), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
 	}
@@ -132,10 +132,10 @@ func (a *Adapter) modelConfig(c *fiber.Ctx) error {
 	}
 	defer a.requests.End()
 	name, version := pathValue(c, "model"), pathValue(c, "version")
-	if _, _, err := inference.Find(s.backend.Models(), name, version); err != nil {
+	if _, _, err := inference.Find(s.models(c), name, version); err != nil {
 		return err
 	}
-	config, err := s.backend.Models().Config(name, version)
+	config, err := s.models(c).Config(name, version)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 		k.refuse(s, c, &f, err)
 		return err
 	}
-	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), k.Sequence, model, version, f); err != nil {
+	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), client(c), k.Sequence, model, version, f); err != nil {
 		k.traceresponse(c)
 		return inference.InRequest(err, k.Request.Inputs)
 	}
@@ -109,7 +109,7 @@ func (k *call) refuse(s *service, c *fiber.Ctx, f *stream.Frame, err error) {
 	if errors.Is(err, httpd.ErrIncomplete) {
 		return
 	}
-	k.Result = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), f, err)
+	k.Result = s.oneShot.Refuse(client(c), pathValue(c, "model"), pathValue(c, "version"), f, err)
 	k.traceresponse(c)
 }
 
@@ -127,21 +127,20 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 		return "", "", f, err
 	}
 	version = pathValue(c, "version")
-	model, _, err := inference.Find(s.backend.Models(), pathValue(c, "model"), version)
+	model, _, err := inference.Find(s.models(c), pathValue(c, "model"), version)
 	if err != nil {
 		return "", "", f, err
 	}
 	if version != "" {
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
-	k.Use(s.backend.Memory(), accept.MemoryOf(c.Context().Conn()))
+	k.Use(s.gate.Memory(), accept.MemoryOf(c.Context().Conn()))
 	context := f.TraceContext
 	f, err = frame(a, c, model)
 	f.TraceContext = context
 	if err != nil {
 		return "", "", f, err
 	}
-	f.Account = account(c).Core()
 	f.Deadline = k.opt.Deadline
 	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil

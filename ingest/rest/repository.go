@@ -11,6 +11,7 @@ import (
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
 	"millrace/internal/accept"
+	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -51,22 +52,11 @@ func (a *Adapter) models(c *fiber.Ctx) error {
 	return c.JSON(names{Models: inference.ReadyNames(s.models(c))})
 }
 
-// principal returns who sent a request; nil where clients need no credentials.
-func principal(c *fiber.Ctx) *ingest.Principal {
-	p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-	return p
-}
-
-// account returns the account of a request's client, or nil.
-func account(c *fiber.Ctx) *ingest.Account {
-	a, _ := c.Locals(ingest.AccountKey{}).(*ingest.Account)
-	return a
-}
+// client returns the client of a request.
+func client(c *fiber.Ctx) *ingest.Client { return ingest.ClientOf(httpd.ClientOf(c)) }
 
 // models are the models as the client of a request may use them.
-func (s *service) models(c *fiber.Ctx) ingest.Repository {
-	return ingest.As(s.backend, principal(c), account(c)).Models()
-}
+func (s *service) models(c *fiber.Ctx) ingest.Repository { return client(c).Models() }
 
 // otherRepository refuses a route with the name of a repository.
 func otherRepository(c *fiber.Ctx) error {
@@ -114,7 +104,7 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	// path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	var held inference.Call
-	held.Use(s.backend.Memory(), accept.MemoryOf(c.Context().Conn()))
+	held.Use(s.gate.Memory(), accept.MemoryOf(c.Context().Conn()))
 	defer held.Reset()
 	body, err := a.http.ReadBody(c, max, held.ReceiveBody)
 	if err != nil {

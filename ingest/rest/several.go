@@ -26,6 +26,7 @@ type asked struct {
 	*call
 	a       *Adapter
 	s       *service
+	client  *ingest.Client
 	model   string
 	version string
 	frame   stream.Frame
@@ -55,7 +56,7 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 		a.noModel.Refuse("", err)
 		return nil, err
 	}
-	q := &asked{call: calls.Get().(*call), a: a, s: s}
+	q := &asked{call: calls.Get().(*call), a: a, s: s, client: client(c)}
 	q.Several = true
 	if generate {
 		q.model, q.version, q.frame, err = q.readWith(a, s, c, q.generate)
@@ -163,7 +164,7 @@ func (q *asked) answer(r *stream.Result) (err error) {
 	}
 	if n := oip.TextBound(&q.Response, oip.Never); n > maxUncharged {
 		q.written()
-		if err := q.s.backend.Memory().Renew(&q.large, n); err != nil {
+		if err := q.s.gate.Memory().Renew(&q.large, n); err != nil {
 			return err
 		}
 		q.text = q.large.Bytes()
@@ -214,7 +215,7 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 		}
 	}()
 	n := 0
-	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.model, q.version, q.frame, func(r *stream.Result) error {
+	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.client, q.model, q.version, q.frame, func(r *stream.Result) error {
 		if n++; n > 1 {
 			return notOne(r.Model)
 		}
@@ -260,7 +261,7 @@ func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
 	c.Set(fiber.HeaderContentType, httpd.EventStream+"; charset=utf-8")
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	a.http.GoLive(c, q.s.ctx, a.run, "events", q.send, func() {
-		q.s.oneShot.Refuse(q.model, q.version, &q.frame, httpd.ErrClientGone)
+		q.s.oneShot.Refuse(q.client, q.model, q.version, &q.frame, httpd.ErrClientGone)
 		q.frame.Lease.Release()
 		q.free()
 	})
@@ -286,7 +287,7 @@ func (q *asked) send(l *httpd.Live) {
 		}
 		return nil
 	}
-	r, err := q.s.oneShot.InferStream(l.Context(), q.model, q.version, q.frame, each)
+	r, err := q.s.oneShot.InferStream(l.Context(), q.client, q.model, q.version, q.frame, each)
 	q.Result = r
 	if err == nil && (len(r.Outputs) > 0 || !r.Model.Decoupled) {
 		if err = each(r); err != nil {

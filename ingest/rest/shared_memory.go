@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/rest/request"
 	"millrace/ingest/shm"
 	"millrace/internal/role"
@@ -34,8 +35,8 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 
 // sharing returns who sends a request, as a client of shared memory.
 func sharing(c *fiber.Ctx) shm.Client {
-	of := shm.Client{Account: account(c).Core(), Local: shm.Local(c.Context().RemoteAddr())}
-	if p := principal(c); p != nil {
+	of := shm.Client{Account: client(c).Core(), Local: shm.Local(c.Context().RemoteAddr())}
+	if p := client(c).Principal(); p != nil {
 		of.Owner = shm.Owner{Key: p.Key, Entry: p.Entry}
 	}
 	for _, name := range shm.ProxyHeaders {
@@ -54,15 +55,15 @@ func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string)
 		if a.opts.SharedMemory == nil && c.Method() == fiber.MethodGet {
 			return sendJSON(c, fiber.StatusOK, []byte("[]")) // clients ask before they register
 		}
-		client := sharing(c)
-		if err := a.opts.SharedMemory.CheckClient(client); err != nil {
+		by := sharing(c)
+		if err := a.opts.SharedMemory.CheckClient(by); err != nil {
 			return err
 		}
-		of := &client
+		of := &by
 		switch all := c.Query(allOption); all {
 		case "", "false":
 		case "true":
-			if err := principal(c).Allows(role.Manage); err != nil {
+			if err := client(c).For(ingest.Need{Role: role.Manage, Scope: ingest.ClientScope}); err != nil {
 				return err
 			}
 			of = nil

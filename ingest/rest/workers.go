@@ -46,14 +46,14 @@ func sendName(c *fiber.Ctx, endpoint string) error {
 // loadWorker is load for a name in any case.
 func (a *Adapter) loadWorker(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
-		return inference.LoadWorker(s.ctx, s.models(c), principal(c), name, version, params)
+		return inference.LoadWorker(s.ctx, client(c), name, version, params)
 	})
 }
 
 // unloadWorker is unload for a name in any case, and one that is gone.
 func (a *Adapter) unloadWorker(c *fiber.Ctx) error {
 	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		return name, inference.UnloadWorker(s.ctx, s.models(c), principal(c), name, version, params)
+		return name, inference.UnloadWorker(s.ctx, client(c), name, version, params)
 	})
 }
 

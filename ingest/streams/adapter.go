@@ -52,7 +52,7 @@ type Adapter struct {
 	configuring sync.Mutex // held while the streams of the configuration change
 
 	mu      sync.Mutex
-	backend ingest.Backend  // nil until Serve
+	backend ingest.Backend  // as the server itself uses it; nil until Serve
 	ctx     context.Context // of Serve
 	closing bool
 	runners map[string]*runner
@@ -94,9 +94,9 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Serve starts the streams of the configuration, and those that requests add. When ctx
 // ends, sources are closed, results in flight are delivered to their sinks, and
 // watchers are disconnected.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.mu.Lock()
-	a.ctx, a.backend = ctx, backend
+	a.ctx, a.backend = ctx, gate.Owner()
 	a.mu.Unlock()
 	for _, c := range a.configured() {
 		if err := a.add(c, "config", nil); err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"go.uber.org/goleak"
 
 	"millrace/ingest"
@@ -23,6 +24,7 @@ import (
 	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
+	"millrace/internal/role"
 	"millrace/internal/testneeds"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -119,6 +121,15 @@ func start(t *testing.T, o streams.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gate := ingest.NewGate(r, ingest.NewEverybody(ingest.Quotas{}))
+	h.App.Use(func(c *fiber.Ctx) error {
+		client, err := gate.Enter(c.UserContext(), ingest.Credentials{}, ingest.Need{Role: role.Manage})
+		if err != nil {
+			return err
+		}
+		httpd.SetClient(c, client)
+		return c.Next()
+	})
 	r.streams = streams.New(h, o)
 	addr, err := h.Listen()
 	if err != nil {
@@ -133,7 +144,7 @@ func start(t *testing.T, o streams.Options) *rig {
 		}
 	})
 	tasks.Go(func() {
-		if err := r.streams.Serve(ctx, r); err != nil {
+		if err := r.streams.Serve(ctx, gate); err != nil {
 			t.Error(err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -46,13 +47,12 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 	if err != nil {
 		return err
 	}
-	account := accountOf(c)
-	if err := a.roomForWatcher(account); err != nil {
+	if err := a.roomForWatcher(accountOf(c)); err != nil {
 		return err
 	}
-	lasts := a.http.Lasts(c)
+	client := ingest.ClientOf(httpd.ClientOf(c))
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, account, enter, lasts) }) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, client, enter) }) {
 			_ = conn.Close()
 		}
 	})
@@ -61,9 +61,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 
 // serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
 // ended. It owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, of *stream.Account, enter func() (*watcher, bool), lasts func(func(error)) func()) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client, enter func() (*watcher, bool)) {
 	defer conn.Close()
-	w, leave, err := a.addWatcher(of, enter, f.results.leave)
+	w, leave, err := a.addWatcher(client.Core(), enter, f.results.leave)
 	if err != nil {
 		httpd.Deny(conn, err)
 		return
@@ -75,7 +75,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
-	defer lasts(cancel)()
+	defer client.OnEnd(cancel)()
 	read := make(chan struct{})
 	listening := a.tasks.Go("reader", func() { // ends with the connection
 		defer close(read)

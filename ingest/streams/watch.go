@@ -82,8 +82,7 @@ var pictures = format{"multipart/x-mixed-replace; boundary=frame",
 
 // accountOf returns the account of a request's client, or nil.
 func accountOf(c *fiber.Ctx) *stream.Account {
-	account, _ := c.Locals(ingest.AccountKey{}).(*ingest.Account)
-	return account.Core()
+	return ingest.ClientOf(httpd.ClientOf(c)).Core()
 }
 
 // holdWatcher counts a watcher of a client. It fails when limits.max_watchers is reached, or the client's quotas.watchers.

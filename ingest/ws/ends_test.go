@@ -127,7 +127,9 @@ func TestEnds(t *testing.T) {
 		}},
 		{"revoked", conn.EndRevoked, stream.ByError, ws.Options{}, func(r *rig) {
 			v := opened(r)
-			(*r.revoke.Load())(stream.Errorf(stream.Unauthenticated, "", "the key of the test was removed"))
+			r.access.Lasting().Check(func(*ingest.Principal) error {
+				return stream.Errorf(stream.Unauthenticated, "", "the key of the test was removed")
+			})
 			fatal(v, "unauthenticated", 4401)
 		}},
 	} {

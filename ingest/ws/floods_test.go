@@ -10,7 +10,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
-	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
@@ -19,13 +18,8 @@ import (
 // TestFloodsOfAClient: a client whose connections were closed for their pings is refused before another one is upgraded, and told when to come
 // back, as a page is over a connection. Another account, and another address, are served.
 func TestFloodsOfAClient(t *testing.T) {
-	accounts := ingest.NewAccounts(ingest.Quotas{})
 	r := start(t, ws.Options{
 		Address: func(c *fiber.Ctx) netip.Addr { return netip.MustParseAddr(c.Get("Of-Address", "192.0.2.1")) },
-		Account: func(c *fiber.Ctx) *ingest.Account {
-			key := string([]byte(c.Get("Of-Account", "camera")))
-			return accounts.Of(&ingest.Principal{Key: key, Name: key})
-		},
 	})
 	var all []*client
 	const floods = 6

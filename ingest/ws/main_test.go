@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"millrace/ingest/ws"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
+	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
@@ -40,7 +40,7 @@ const patience = time.Minute
 
 // rig is an HTTP listener, models and the adapter, connected as in a server.
 type rig struct {
-	revoke atomic.Pointer[func(error)] // ends the connection that began last
+	access testAccess
 	t      testing.TB
 	addr   string
 	mem    *buf.Pool
@@ -53,6 +53,15 @@ type rig struct {
 	refuse  func() error     // asked before a stream is opened; nil: every one is
 
 	panics uint64 // that have to happen
+}
+
+// testAccess knows clients by the name in the header Of-Account.
+type testAccess struct{ *ingest.Everybody }
+
+func (testAccess) Required() bool { return true }
+
+func (testAccess) Identify(_ context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+	return &ingest.Principal{Key: c.Forwarded, Roles: role.All}, nil
 }
 
 // rig is also the backend.
@@ -125,6 +134,12 @@ func (r repository) Scale(ctx context.Context, endpoint string, instances int) e
 // given.
 func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 	t.Helper()
+	return startFor(t, o, ingest.NewAccounts(ingest.Quotas{}), more...)
+}
+
+// startFor is start for clients with these accounts.
+func startFor(t testing.TB, o ws.Options, accounts *ingest.Accounts, more ...workers.Config) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	o.Log = quiet
 	mem := buf.NewPool(256 << 20)
@@ -139,12 +154,21 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 			t.Fatal(err)
 		}
 	}
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet, Lasts: func(*fiber.Ctx) func(func(error)) func() {
-		return func(end func(error)) func() { r.revoke.Store(&end); return func() {} }
-	}})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.access = testAccess{Everybody: &ingest.Everybody{Accounts: accounts}}
+	gate := ingest.NewGate(r, r.access)
+	h.App.Use(func(c *fiber.Ctx) error {
+		of := ingest.Credentials{Forwarded: string([]byte(c.Get("Of-Account", "camera")))}
+		client, err := gate.Enter(c.UserContext(), of, ingest.Need{Role: role.Infer})
+		if err != nil {
+			return err
+		}
+		httpd.SetClient(c, client)
+		return c.Next()
+	})
 	r.ws = ws.New(h, o)
 	addr, err := h.Listen()
 	if err != nil {
@@ -160,7 +184,7 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 		}
 	})
 	sessions.Go(func() {
-		if err := r.ws.Serve(wsCtx, r); err != nil {
+		if err := r.ws.Serve(wsCtx, gate); err != nil {
 			t.Error(err)
 		}
 	})

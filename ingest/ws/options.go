@@ -28,11 +28,6 @@ type Options struct {
 
 	// Address returns the address of a request's client, where a proxy is trusted the one that it names; default: that of its connection.
 	Address func(*fiber.Ctx) netip.Addr
-	// Account returns the account of a request's client; default: nil.
-	Account       func(*fiber.Ctx) *ingest.Account
-	Authenticated bool // clients need credentials: those of the request, or a ticket
-	// Ticket is called with whose ticket a client has sent, or why it is not valid. It returns who the client is. Default: as given.
-	Ticket func(*ingest.Principal, error) (*ingest.Principal, error)
 
 	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
 	Sandbox  bool            // confines ffmpeg (sandbox)
@@ -51,12 +46,6 @@ func (o Options) withDefaults() Options {
 	def(&o.StatsEvery, 5*time.Second)
 	if o.Address == nil {
 		o.Address = func(c *fiber.Ctx) netip.Addr { return new(accept.Limit).Client(c.Context().RemoteAddr()) }
-	}
-	if o.Account == nil {
-		o.Account = func(*fiber.Ctx) *ingest.Account { return nil }
-	}
-	if o.Ticket == nil {
-		o.Ticket = func(p *ingest.Principal, err error) (*ingest.Principal, error) { return p, err }
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -25,7 +25,7 @@ type protocol struct {
 	explains    bool   // a web page that is refused is connected and sent the error
 	form        conn.Form
 	options     []string // its query options; nil: all
-	begin       func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol
+	begin       func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol
 }
 
 // protocolList lists the protocols: the first one that fits a client is used. A new one
@@ -34,21 +34,21 @@ var protocolList = []protocol{
 	{
 		name: wire.Subprotocol, subprotocol: wire.Subprotocol, explains: true, form: v1.Form,
 		options: []string{"model", "traceparent"}, // each stream has its own in its open message
-		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return ps.sessions.New(c, backend, o.Model, o.Version, o.Trace)
+		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
+			return ps.sessions.New(c, client, o.Model, o.Version, o.Trace)
 		},
 	},
 	{
 		name: "/models/infer", path: "/models/infer", form: replies.Form,
 		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window", "traceparent"}, // a call names the model
-		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return calls.New(c, backend, o, ps.pulls)
+		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
+			return calls.New(c, client, o, ps.pulls)
 		},
 	},
 	{
 		name: "plain mode", needsModel: true, form: replies.Form,
-		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return plain.New(c, backend, o, ps.pulls, func() { ps.sessions.MakeRoom(ingest.AccountOf(backend)) })
+		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
+			return plain.New(c, client, o, ps.pulls, func() { ps.sessions.MakeRoom(client.Account()) })
 		},
 	},
 }

@@ -3,15 +3,12 @@ package ws_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
 	"millrace/ingest/ws"
@@ -158,10 +155,9 @@ func TestPython(t *testing.T) {
 func pullOf(t *testing.T, o ws.Options, q ingest.Quotas) (*rig, *ingest.Accounts, *ingest.Account, *client) {
 	t.Helper()
 	all := ingest.NewAccounts(q)
-	account := all.OfAddress(netip.Addr{})
+	account := all.Of(&ingest.Principal{Key: "camera"})
 	o.AllowPrivateURLs, o.Sandbox = true, child.SandboxError() == nil
-	o.Account = func(*fiber.Ctx) *ingest.Account { return account }
-	r := start(t, o)
+	r := startFor(t, o, all)
 	return r, all, account, r.dial("/v2/stream?model=echo&outputs=none")
 }
 

@@ -17,6 +17,7 @@ import (
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/query"
 	"millrace/internal/httpd"
+	"millrace/internal/role"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -24,13 +25,10 @@ import (
 // router answers the adapter's HTTP requests.
 type router struct {
 	protocols
-	http          *httpd.Server
-	tickets       tickets
-	authenticated bool                                                      // Options.Authenticated
-	ticket        func(*ingest.Principal, error) (*ingest.Principal, error) // Options.Ticket
-	backend       atomic.Pointer[ingest.Backend]                            // nil until the adapter serves
-	address       func(*fiber.Ctx) netip.Addr                               // Options.Address
-	account       func(*fiber.Ctx) *ingest.Account                          // Options.Account
+	http    *httpd.Server
+	tickets tickets
+	gate    atomic.Pointer[ingest.Gate] // nil until the adapter serves
+	address func(*fiber.Ctx) netip.Addr // Options.Address
 }
 
 func (r *router) register(app *fiber.App) {
@@ -49,8 +47,8 @@ func (r *router) register(app *fiber.App) {
 // connection. What is used afterwards is copied, because the request's memory is
 // reused.
 func (r *router) handle(c *fiber.Ctx) error {
-	backend := r.backend.Load()
-	if backend == nil {
+	gate := r.gate.Load()
+	if gate == nil {
 		return ingest.ErrStarting
 	}
 	if !r.http.OriginAllowed(c) {
@@ -60,8 +58,9 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if q.Model != "" && !r.needsTicket(c) { // without credentials, nothing of the models is told
-		if _, _, err := ingest.As(*backend, principal(c), nil).Models().Model(q.Model, q.Version); err != nil {
+	client := ingest.ClientOf(httpd.ClientOf(c))
+	if q.Model != "" && client.Known() { // without credentials, nothing of the models is told
+		if _, _, err := client.Models().Model(q.Model, q.Version); err != nil {
 			return err
 		}
 	}
@@ -77,27 +76,25 @@ func (r *router) handle(c *fiber.Ctx) error {
 	// A web page cannot read the status of a refused handshake, so that it is connected
 	// and sent the error.
 	explain := p.explains && c.Get("Origin") != ""
-	rejected := r.admit(c, offered)
+	client, rejected := r.admit(c, gate, client, offered)
 	if rejected != nil && !explain {
 		return rejected
 	}
 	if q.Model == "" && p.needsModel {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
-	client := conn.Client{Account: r.account(c), Address: r.address(c)}
+	by := conn.Client{Account: client.Account(), Address: r.address(c)}
 	if rejected == nil {
-		rejected = r.room(client)
+		rejected = r.room(by)
 		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
 			r.conns.Refused()
 			return rejected
 		}
 	}
-	own := ingest.As(*backend, principal(c), client.Account)
-	lasts := r.http.Lasts(c)
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
-		c := r.conns.New(nc, own.Memory(), p.form)
-		c.Lasts(lasts)
-		r.conns.Start(c, p.begin(&r.protocols, c, own, q), client, rejected, req, buffered)
+		c := r.conns.New(nc, gate.Memory(), p.form)
+		c.EndWith(client)
+		r.conns.Start(c, p.begin(&r.protocols, c, client, q), by, rejected, req, buffered)
 	})
 	return nil
 }
@@ -116,22 +113,13 @@ func (r *router) room(of conn.Client) error {
 
 // mintTicket answers POST /v2/tickets.
 func (r *router) mintTicket(c *fiber.Ctx) error {
-	text, err := r.tickets.mint(principal(c), r.account(c), time.Now())
+	text, err := r.tickets.mint(ingest.ClientOf(httpd.ClientOf(c)), time.Now())
 	if err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
 }
-
-// principal returns who sent a request; nil when that is not known.
-func principal(c *fiber.Ctx) *ingest.Principal {
-	p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
-	return p
-}
-
-// needsTicket reports whether a request needs a ticket, because clients need credentials and it has no others.
-func (r *router) needsTicket(c *fiber.Ctx) bool { return r.authenticated && principal(c) == nil }
 
 // OffersTicket reports whether a request for a WebSocket offers a ticket among its subprotocols.
 func OffersTicket(c *fiber.Ctx) bool {
@@ -143,31 +131,38 @@ func OffersTicket(c *fiber.Ctx) bool {
 	return false
 }
 
-// admit checks the tickets among the subprotocols that a client offers, and that there is one if it has no other
-// credentials. Whose ticket it is becomes the principal of the request.
-func (r *router) admit(c *fiber.Ctx, offered []string) error {
+// admit checks the tickets among the subprotocols that a client offers, and that there is one if the client has shown no other credentials. It
+// returns whose ticket it is.
+func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, offered []string) (*ingest.Client, error) {
 	for _, p := range offered {
 		text, ok := strings.CutPrefix(p, wire.TicketPrefix)
 		if !ok {
 			continue
 		}
 		of, valid := r.tickets.take(text, time.Now())
-		var err error
 		if !valid {
-			err = stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
+			gate.Count(ingest.Wrong)
+			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
 		}
-		if of, err = r.ticket(of, err); err != nil {
-			return err
+		if client.Known() { // clients need no credentials
+			continue
 		}
-		if of != nil {
-			c.Locals(ingest.PrincipalKey{}, of)
-			httpd.Accepted(c.Context())
+		if err := of.Err(); err != nil {
+			gate.Count(ingest.Expired)
+			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "%w", err)
 		}
+		of, err := of.Call(ingest.Need{Role: role.Infer, Scope: ingest.ClientScope})
+		if err != nil {
+			return nil, err
+		}
+		client = of
+		httpd.SetClient(c, of)
+		httpd.Accepted(c.Context())
 	}
-	if r.needsTicket(c) {
-		return stream.Errorf(stream.Unauthenticated, "ticket", "is missing: ask for one at POST /v2/tickets")
+	if !client.Known() {
+		return nil, stream.Errorf(stream.Unauthenticated, "ticket", "is missing: ask for one at POST /v2/tickets")
 	}
-	return nil
+	return client, nil
 }
 
 // readQuery reads model, version and options from the request's address.

@@ -29,12 +29,12 @@ type tickets struct {
 // ticket is one that was not used.
 type ticket struct {
 	until time.Time
-	of    *ingest.Principal // who asked for it; nil when clients need no credentials
-	by    *ingest.Account   // of the client
+	of    *ingest.Client // who asked for it
 }
 
-// mint returns a new ticket of a principal for a client; a nil account has no bound of its own.
-func (t *tickets) mint(of *ingest.Principal, by *ingest.Account, now time.Time) (string, error) {
+// mint returns a new ticket of a client.
+func (t *tickets) mint(of *ingest.Client, now time.Time) (string, error) {
+	by := of.Account()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.valid) >= maxTickets || t.of[by] >= maxOfOne {
@@ -50,10 +50,8 @@ func (t *tickets) mint(of *ingest.Principal, by *ingest.Account, now time.Time) 
 		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[*ingest.Account]int{}
 	}
 	text := rand.Text()
-	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of, by}
-	if by != nil {
-		t.of[by]++
-	}
+	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of}
+	t.of[by]++
 	return text, nil
 }
 
@@ -74,7 +72,7 @@ func (t *tickets) removeExpired(now time.Time) {
 }
 
 // take returns whose a ticket is and whether it is valid, and uses it up.
-func (t *tickets) take(text string, now time.Time) (*ingest.Principal, bool) {
+func (t *tickets) take(text string, now time.Time) (*ingest.Client, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := sha256.Sum256([]byte(text))
@@ -91,9 +89,8 @@ func (t *tickets) take(text string, now time.Time) (*ingest.Principal, bool) {
 // remove is called with mu.
 func (t *tickets) remove(k [sha256.Size]byte, one ticket) {
 	delete(t.valid, k)
-	if one.by != nil {
-		if t.of[one.by]--; t.of[one.by] == 0 {
-			delete(t.of, one.by)
-		}
+	by := one.of.Account()
+	if t.of[by]--; t.of[by] == 0 {
+		delete(t.of, by)
 	}
 }

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,9 +13,13 @@ import (
 // no longer good make room.
 func TestTicketsExpire(t *testing.T) {
 	var out tickets
-	now := time.Now()
+	gate, minted, now := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{})), 0, time.Now()
+	anyone := func() *ingest.Client { // one client has fewer tickets than there may be in all
+		minted++
+		return gate.Vouch(&ingest.Principal{Key: strconv.Itoa(minted / maxOfOne)})
+	}
 	mint := func(at time.Time) string {
-		text, err := out.mint(nil, nil, at)
+		text, err := out.mint(anyone(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +46,7 @@ func TestTicketsExpire(t *testing.T) {
 	for range maxTickets {
 		mint(now)
 	}
-	if _, err := out.mint(nil, nil, now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := out.mint(anyone(), now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
 	if text := mint(now.Add(ticketTime + 1)); !takes(text, now.Add(ticketTime+1)) {
@@ -57,30 +62,31 @@ func TestTicketsExpire(t *testing.T) {
 func TestTicketsOfOneClient(t *testing.T) {
 	var out tickets
 	now := time.Now()
-	one, other := new(ingest.Account), new(ingest.Account)
+	gate := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{}))
+	one, other := gate.Vouch(&ingest.Principal{Key: "one"}), gate.Vouch(&ingest.Principal{Key: "other"})
 	var texts []string
 	for range maxOfOne {
-		text, err := out.mint(nil, one, now)
+		text, err := out.mint(one, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		texts = append(texts, text)
 	}
-	if _, err := out.mint(nil, one, now); stream.CodeOf(err) != stream.FlowControl {
+	if _, err := out.mint(one, now); stream.CodeOf(err) != stream.FlowControl {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := out.mint(nil, other, now); err != nil {
+	if _, err := out.mint(other, now); err != nil {
 		t.Errorf("another client: %v", err)
 	}
 	if !takes(&out, texts[0], now) || takes(&out, texts[0], now) {
 		t.Error("a ticket is not good once")
 	}
 	for _, want := range []stream.Code{"", stream.FlowControl} {
-		if _, err := out.mint(nil, one, now); err == nil != (want == "") {
+		if _, err := out.mint(one, now); err == nil != (want == "") {
 			t.Errorf("after one was used: %v", err)
 		}
 	}
-	if _, err := out.mint(nil, one, now.Add(ticketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
+	if _, err := out.mint(one, now.Add(ticketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
 		t.Errorf("after their end: %v, %d tickets of %d clients", err, len(out.valid), len(out.of))
 	}
 }

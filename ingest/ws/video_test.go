@@ -5,14 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
 	"millrace/batching"
@@ -357,12 +355,12 @@ func TestV1VideosOfAClient(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	for _, bounded := range []bool{true, false} {
 		o := ws.Options{Limits: ingest.Limits{MaxDecoders: 2}}
+		var q ingest.Quotas
 		if bounded {
 			one := 1
-			account := ingest.NewAccounts(ingest.Quotas{Decoders: &one}).OfAddress(netip.Addr{})
-			o.Account = func(*fiber.Ctx) *ingest.Account { return account }
+			q.Decoders = &one
 		}
-		r := start(t, o)
+		r := startFor(t, o, ingest.NewAccounts(q))
 		for i := range 2 {
 			v := r.v1("/v2/stream")
 			if bounded && i > 0 {

@@ -24,7 +24,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 // called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o = o.withDefaults()
-	a := &Adapter{serving: make(chan struct{}), router: router{http: h, authenticated: o.Authenticated, ticket: o.Ticket, address: o.Address, account: o.Account, protocols: newProtocols(o)}}
+	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address, protocols: newProtocols(o)}}
 	a.register(h.App)
 	return a
 }
@@ -49,8 +49,8 @@ func (a *Adapter) GoAway(until time.Time) {
 // each one, frames that wait end with code draining, frames in flight are answered, and
 // then the client is told and the connection closed. GoAway may be called before, so
 // that clients are warned.
-func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	a.backend.Store(&backend)
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
+	a.gate.Store(gate)
 	close(a.serving)
 	<-ctx.Done()
 	a.GoAway(time.Now())

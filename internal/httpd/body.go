@@ -54,20 +54,20 @@ var ErrIncomplete = errors.New("the body did not arrive completely")
 // decoded, and memory has room for both. The caller owns the
 // memory, also after an error. An error of room is returned unchanged. All other errors are coded:
 // too_large (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
-// for a body that takes too long; and those of Config.Still.
+// for a body that takes too long; and the errors of Client.Err.
 func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
 	}
 	n := c.Request().Header.ContentLength()
 	body, err := readBody(c, max, room)
-	if err == nil && s.cfg.Still != nil && (n < 0 || n > prefetch) {
-		err = s.cfg.Still(c)
+	if err == nil && (n < 0 || n > prefetch) { // the body may have come long after the head of the request
+		err = stillValid(c)
 	}
 	return body, err
 }
 
-// readBody is Server.ReadBody with no bound but max, and without Config.Still.
+// readBody is Server.ReadBody with no bound but max, and without Client.Err.
 func readBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	body := bodyOf(c.Context())
 	if body == nil {

@@ -121,24 +121,32 @@ func TestDeadlinesOfBodies(t *testing.T) {
 	}
 }
 
-// Config.Still is asked about a client when its body was read, unless that came with the head of the request.
-func TestStill(t *testing.T) {
-	gone := errors.New("gone")
+// gone is a client whose credentials are not valid any more.
+type gone struct{ err error }
+
+func (g gone) OnEnd(func(error)) func() { return func() {} }
+func (g gone) Err() error               { return g.err }
+
+// The credentials of a client are checked again when its body was read, unless the body came with the head of the request.
+func TestCredentialsAfterTheBody(t *testing.T) {
+	ended := errors.New("ended")
 	for _, c := range []struct {
 		name      string
 		n, length int
 		want      error
 	}{
 		{"with the head", prefetch, prefetch, nil},
-		{"larger", prefetch + 1, prefetch + 1, gone},
-		{"in chunks", 1, -1, gone},
-		{"in chunks, of which there are none", 0, -1, gone},
+		{"larger", prefetch + 1, prefetch + 1, ended},
+		{"in chunks", 1, -1, ended},
+		{"in chunks, of which there are none", 0, -1, ended},
 	} {
-		s, err := New(Config{Addr: "127.0.0.1:0", Still: func(*fiber.Ctx) error { return gone }})
+		s, err := New(Config{Addr: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.ReadBody(request(t, &fakeConn{}, bytes.NewReader(make([]byte, c.n)), c.length), 0, new(heapRoom).room); err != c.want {
+		of := request(t, &fakeConn{}, bytes.NewReader(make([]byte, c.n)), c.length)
+		SetClient(of, gone{ended})
+		if _, err := s.ReadBody(of, 0, new(heapRoom).room); err != c.want {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}

@@ -43,7 +43,7 @@ var _ io.Writer = (*Live)(nil)
 // GoLive makes the reply to c a live one, with the headers that c's response has so far.
 // When the handler has returned, run starts serve in a goroutine called name, and another
 // one called reader; after serve the connection is closed. The reply's context ends with
-// ctx, when the client has disconnected, or as Config.Lasts says. not is called instead of serve if run starts nothing,
+// ctx, when the client has disconnected, or when the credentials of the client are not valid any more. not is called instead of serve if run starts nothing,
 // or if the connection fails before it is taken over, as when a reply to an earlier request
 // cannot be written.
 func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
@@ -65,14 +65,14 @@ func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string,
 		l.head = append(l.head, "Transfer-Encoding: chunked\r\n"...)
 	}
 	l.head = append(l.head, "\r\n"...)
-	lasts := s.Lasts(c)
+	whenEnded := onEnd(c)
 	Hijack(c, func(conn net.Conn, _ []byte) {
 		l.conn = conn
 		started := run(name, func() {
 			defer conn.Close()
 			live, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
-			defer lasts(cancel)()
+			defer whenEnded(cancel)()
 			l.ctx = live
 			reading := run("reader", func() { // ends with the connection
 				_, _ = io.Copy(io.Discard, conn)
@@ -90,14 +90,6 @@ func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string,
 			not()
 		}
 	})
-}
-
-// Lasts calls Config.Lasts. What it returns is never nil.
-func (s *Server) Lasts(c *fiber.Ctx) func(end func(error)) (ended func()) {
-	if s.cfg.Lasts == nil {
-		return func(func(error)) func() { return func() {} }
-	}
-	return s.cfg.Lasts(c)
 }
 
 // Context ends when the client has disconnected, with the cause ErrClientGone, or when the

@@ -52,12 +52,6 @@ type Config struct {
 	Probe func(path string) bool
 	// Proxy reports whether a client is a proxy that is believed what X-Forwarded-Proto says; nil = none is.
 	Proxy func(remote net.Addr) bool
-	// Lasts returns what is called when a reply to the request, or what follows on it, begins that may last long, with a function that ends
-	// it, and then when it has ended; nil = it is not called.
-	Lasts func(*fiber.Ctx) func(end func(error)) (ended func())
-	// Still returns why the client of a request may not have what it asks for any more, or nil. It is called when a body was read that did not come
-	// with the head of its request; nil = it is not called.
-	Still func(*fiber.Ctx) error
 	// Refused is called with a request that no route was called for, because of the rules
 	// on its method, host, origin or size; nil = it is not called.
 	Refused func(method, path string, status int)

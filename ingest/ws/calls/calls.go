@@ -26,8 +26,8 @@ type protocol struct {
 
 // New returns the protocol on c. The policy of q is that of every video that is pulled;
 // its region must be empty, or each call is refused.
-func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits) conn.Protocol {
-	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Trace: q.Trace, Result: result}}
+func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limits) conn.Protocol {
+	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Result: result}}
 }
 
 // result encodes the result of a frame as a reply.
@@ -70,9 +70,9 @@ func (p *protocol) Text(msg []byte) {
 // in lower case.
 func (p *protocol) named(model string) string {
 	if lower := strings.ToLower(model); lower != model {
-		_, _, err := p.puller.Backend.Models().Model(model, "")
+		_, _, err := p.puller.Client.Models().Model(model, "")
 		if stream.CodeOf(err) == stream.NotFound {
-			if _, _, err := p.puller.Backend.Models().Model(lower, ""); err == nil {
+			if _, _, err := p.puller.Client.Models().Model(lower, ""); err == nil {
 				return lower
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"millrace/ingest"
 	"millrace/internal/accept"
 	"millrace/internal/wire"
 	"millrace/stream/buf"
@@ -18,9 +19,9 @@ type Conn struct {
 	Outbox *Outbox // from which the writer takes messages; SwitchOutbox changes it
 
 	writer   writeLoop
-	rejected error         // why the connection is rejected, or nil
-	gone     chan struct{} // closed when the connection has ended
-	lasts    func(end func(error)) (ended func())
+	rejected error          // why the connection is rejected, or nil
+	gone     chan struct{}  // closed when the connection has ended
+	of       *ingest.Client // with whose credentials the connection ends; nil = it does not
 }
 
 // newConn returns a connection, whose messages are read into memory.
@@ -34,9 +35,8 @@ func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	return c
 }
 
-// Lasts sets what serve calls when it begins, with what ends the connection when the credentials of its client are not valid any
-// more, and again when it ends.
-func (c *Conn) Lasts(f func(end func(error)) (ended func())) { c.lasts = f }
+// EndWith has the connection end when the credentials of a client are not valid any more. It is called before Registry.Start.
+func (c *Conn) EndWith(of *ingest.Client) { c.of = of }
 
 // Push puts an entry into the outbox, and ends the connection when that is full. When
 // the outbox can be switched, only the reader may call Push.
@@ -60,9 +60,7 @@ func (c *Conn) SwitchOutbox(to *Outbox, first func(*Writer)) bool {
 // serve is the reader goroutine, which runs as long as the connection.
 func (c *Conn) serve(r *http.Request, buffered []byte) {
 	defer c.close()
-	if c.lasts != nil {
-		defer c.lasts(func(err error) { c.End(Ending{EndRevoked, wire.CloseCodeOf(err), err}) })()
-	}
+	defer c.of.OnEnd(func(err error) { c.End(Ending{EndRevoked, wire.CloseCodeOf(err), err}) })()
 	watchPeer(c.net, c.silence())
 	if err := c.upgrade(r, buffered); err != nil {
 		c.End(Ending{Why: EndRefused})

@@ -25,7 +25,7 @@ var errPulling = stream.Errorf(stream.Conflict, "", `a video is being pulled: se
 // protocol is plain mode on one connection.
 type protocol struct {
 	conn     *conn.Conn
-	backend  ingest.Backend
+	client   *ingest.Client
 	query    query.Options
 	makeRoom func()
 	sink     *replies.Sink // of the client's frames
@@ -33,13 +33,13 @@ type protocol struct {
 }
 
 // New returns plain mode on c, with the options in q. makeRoom is called before the stream is opened.
-func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
-	p := &protocol{conn: c, backend: backend, query: q, makeRoom: makeRoom}
+func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
+	p := &protocol{conn: c, client: client, query: q, makeRoom: makeRoom}
 	p.sink = replies.New(c, replies.Call{}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 		return result(e, r, &q, nil)
 	}, p.streamDone)
 	p.sink.Traced = q.Traced
-	p.puller = pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
+	p.puller = pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
 		return result(e, r, &q, from)
 	}}
 	return p
@@ -55,7 +55,7 @@ func (p *protocol) streamDone(why stream.CloseReason) {
 // Open implements conn.Protocol.
 func (p *protocol) Open() error {
 	p.makeRoom()
-	st, err := p.backend.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy, Protocol: "ws", Trace: p.query.Trace}, p.sink)
+	st, err := p.client.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy, Protocol: "ws", Trace: p.query.Trace}, p.sink)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (p *protocol) frame(r io.Reader, text bool) error {
 func (p *protocol) submit(f stream.Frame, text bool) {
 	var err error
 	if m := p.sink.Stream().Model(); text && frames.TakesText(m) && len(f.Payload) > 0 {
-		err = frames.Text(&f, m, p.backend.Memory())
+		err = frames.Text(&f, m, p.client.Memory())
 	} else {
 		err = frames.Recognise(&f, m)
 	}
@@ -148,7 +148,7 @@ func (p *protocol) Text(msg []byte) {
 // value makes a frame of a text message to a model that takes anything.
 func (p *protocol) value(msg []byte) {
 	seq := p.sink.Take()
-	lease, err := p.backend.Memory().Copy(msg)
+	lease, err := p.client.Memory().Copy(msg)
 	switch {
 	case err != nil:
 		p.sink.Drop(seq, stream.Memory)

@@ -59,13 +59,13 @@ type Result func(e *encode.Encoder, r *stream.Result, from *Source) (msg []byte,
 // Puller pulls the videos of one connection. Only the reader goroutine calls its
 // methods.
 type Puller struct {
-	Conn    *conn.Conn
-	Backend ingest.Backend
-	Limits  *Limits
-	Policy  stream.Policy       // mode "" means latest for a live video and every for another
-	Trace   stream.TraceContext // of the video's frames
-	Traced  bool                // see replies.Sink
-	Result  Result
+	Conn   *conn.Conn
+	Client *ingest.Client
+	Limits *Limits
+	Policy stream.Policy       // mode "" means latest for a live video and every for another
+	Trace  stream.TraceContext // of the video's frames
+	Traced bool                // see replies.Sink
+	Result Result
 
 	current *pulled
 }
@@ -92,7 +92,7 @@ func (p *Puller) Close() {
 }
 
 // account is that of the client, or nil.
-func (p *Puller) account() *stream.Account { return ingest.AccountOf(p.Backend).Core() }
+func (p *Puller) account() *stream.Account { return p.Client.Core() }
 
 // Start pulls a video. The client is sent its end, for any reason.
 func (p *Puller) Start(o Order) error {
@@ -201,7 +201,7 @@ func (v *pulled) closeStream() {
 
 func (v *pulled) pull(ctx context.Context) error {
 	p, o := v.puller, &v.order
-	model, _, err := p.Backend.Models().Model(o.Model, o.Version)
+	model, _, err := p.Client.Models().Model(o.Model, o.Version)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (v *pulled) pull(ctx context.Context) error {
 			policy.Mode = stream.Latest
 		}
 	}
-	st, err := p.Backend.Open(o.Model, o.Version, stream.Options{Policy: policy, Protocol: "ws", Trace: p.Trace}, v.sink)
+	st, err := p.Client.Open(o.Model, o.Version, stream.Options{Policy: policy, Protocol: "ws", Trace: p.Trace}, v.sink)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (v *pulled) charge(pixels int) error {
 // videoMemory is what the memory of ffmpeg is charged to.
 func (v *pulled) videoMemory() ingest.VideoMemory {
 	p := v.puller
-	return ingest.VideoMemory{Pool: p.Backend.Memory(), Share: p.Conn.Share(), Account: p.account()}
+	return ingest.VideoMemory{Pool: p.Client.Memory(), Share: p.Conn.Share(), Account: p.account()}
 }
 
 // open opens the video. Frames are scaled to the size that the model takes; live
@@ -301,7 +301,7 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 // feed submits the video's frames until it ends, which is io.EOF. Over the client's quota of decoding it waits, so that ffmpeg
 // waits for the pipe; with closes it drops a frame and returns errOverQuota.
 func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
-	frames := sources.NewFrames(r, v.puller.Backend.Memory())
+	frames := sources.NewFrames(r, v.puller.Client.Memory())
 	for first := true; ; first = false {
 		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) || !closes && !v.awaitQuota(ctx) {
 			return ctx.Err()

@@ -1,7 +1,6 @@
 package pull
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -12,8 +11,9 @@ import (
 // A camera is closed when its client has more than 5 s to make up for, and not for less; only then a refusal is counted.
 func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
-		account := ingest.NewAccounts(ingest.Quotas{Decode: 0.5, Burst: time.Second}).OfAddress(netip.Addr{})
-		v := &pulled{puller: &Puller{Backend: ingest.As(nil, nil, account)}}
+		gate := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{Decode: 0.5, Burst: time.Second}))
+		client := gate.Vouch(&ingest.Principal{Key: "one"})
+		account, v := client.Core(), &pulled{puller: &Puller{Client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())
 		if got := v.owes(); got != want || account.Denied(stream.QuotaDecode) != map[bool]uint64{true: 1}[want] {
 			t.Errorf("%v: %v, %d refused", owed, got, account.Denied(stream.QuotaDecode))

@@ -3,7 +3,6 @@ package v1
 import (
 	"math"
 
-	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -62,7 +61,7 @@ func (p *protocol) attach(m *wire.Attach) error {
 		return stream.Errorf(stream.Conflict, "attach", "must be the first message of a connection")
 	}
 	own := p.session
-	s := p.sessions.claim(m.Token, p.link, own, ingest.PrincipalOf(p.backend))
+	s := p.sessions.claim(m.Token, p.link, own, p.client)
 	if s == nil {
 		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or belongs to this session: it was used, or its session has ended, or the roles or models of its client were changed. Open the streams again")
 	}

@@ -128,7 +128,7 @@ func (p *protocol) open(m *wire.Open) error {
 	if err := p.session.add(c); err != nil {
 		return err
 	}
-	p.sessions.MakeRoom(ingest.AccountOf(p.backend))
+	p.sessions.MakeRoom(p.client.Account())
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol, Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p *protocol) open(m *wire.Open) error {
 
 // checkStateful returns an error when a stream that needs a state cannot have one.
 func (p *protocol) checkStateful(model, version string) error {
-	m, _, err := p.backend.Models().Model(model, version)
+	m, _, err := p.client.Models().Model(model, version)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/ingest/ws/conn"
+	"millrace/internal/role"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -139,10 +141,26 @@ type client struct {
 }
 
 // connect makes a connection.
-func (r *rig) connect() *client { return r.connectAs(nil) }
+func (r *rig) connect() *client {
+	return r.connectAs(ingest.NewAccounts(ingest.Quotas{}).OfAddress(netip.Addr{}))
+}
+
+// withAccount lets everybody in, with one account.
+type withAccount struct {
+	*ingest.Everybody
+	account *ingest.Account
+}
+
+func (w withAccount) AccountOf(*ingest.Principal, ingest.Credentials) *ingest.Account {
+	return w.account
+}
 
 // connectAs makes a connection of an account.
-func (r *rig) connectAs(of *ingest.Account) *client {
+func (r *rig) connectAs(account *ingest.Account) *client {
+	of, err := ingest.NewGate(r, withAccount{&ingest.Everybody{}, account}).Enter(r.t.Context(), ingest.Credentials{}, ingest.Need{Role: role.Infer})
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	r.t.Helper()
 	near, far := net.Pipe()
 	go func() {
@@ -152,7 +170,7 @@ func (r *rig) connectAs(of *ingest.Account) *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, ingest.As(r, nil, of), "any", "", stream.TraceContext{}), conn.Client{Account: of}, nil, req, nil)
+		r.registry.Start(c, r.New(c, of, "any", "", stream.TraceContext{}), conn.Client{Account: account}, nil, req, nil)
 	}()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)

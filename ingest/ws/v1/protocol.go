@@ -12,15 +12,15 @@ import (
 
 // New returns the protocol on c. Its streams are of model when their open message has
 // none; frames are of trace when they have none.
-func (ss *Sessions) New(c *conn.Conn, backend ingest.Backend, model, version string, trace stream.TraceContext) conn.Protocol {
+func (ss *Sessions) New(c *conn.Conn, client *ingest.Client, model, version string, trace stream.TraceContext) conn.Protocol {
 	return &protocol{
-		sessions: ss, link: &link{c, make(chan struct{})}, backend: backend, model: model, version: version, trace: trace,
+		sessions: ss, link: &link{c, make(chan struct{})}, client: client, model: model, version: version, trace: trace,
 	}
 }
 
 // Open implements conn.Protocol.
 func (p *protocol) Open() error {
-	p.session = p.sessions.begin(p.link, p.backend)
+	p.session = p.sessions.begin(p.link, p.client)
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 type protocol struct {
 	sessions *Sessions
 	link     *link
-	backend  ingest.Backend
+	client   *ingest.Client
 	model    string              // of open messages without a model; may be ""
 	version  string              // of model
 	trace    stream.TraceContext // of frames that have none of their own

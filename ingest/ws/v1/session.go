@@ -31,8 +31,8 @@ type link struct {
 type session struct {
 	outlet
 	id      string
-	backend ingest.Backend
-	account *ingest.Account // of backend
+	client  *ingest.Client
+	account *ingest.Account // of client
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu
@@ -49,9 +49,9 @@ type session struct {
 }
 
 // newSession returns a session on a connection, whose outbox becomes its own.
-func newSession(l *link, registry *conn.Registry, backend ingest.Backend, opts *Options, memory *replayMemory) *session {
+func newSession(l *link, registry *conn.Registry, client *ingest.Client, opts *Options, memory *replayMemory) *session {
 	return &session{
-		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), backend: backend, account: ingest.AccountOf(backend),
+		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), client: client, account: client.Account(),
 		replay: newReplayBuffer(memory), link: l, channels: map[uint32]*channel{},
 	}
 }
@@ -124,7 +124,7 @@ func (s *session) add(c *channel) error {
 
 // open opens a stream.
 func (s *session) open(c *channel, version string, opts stream.Options) error {
-	st, err := s.backend.Open(c.model, version, opts, c)
+	st, err := s.client.Open(c.model, version, opts, c)
 	if err != nil {
 		s.remove(c)
 		return err

@@ -361,7 +361,7 @@ func TestGoAway(t *testing.T) {
 			t.Errorf("%s", describe(all))
 		}
 		near, far := net.Pipe()
-		s := newSession(&link{r.registry.New(far, r.mem, Form), nil}, r.registry, r, &r.opts, &r.replay)
+		s := newSession(&link{r.registry.New(far, r.mem, Form), nil}, r.registry, ingest.NewGate(r, nil).Owner(), &r.opts, &r.replay)
 		before := r.registry.Stats().OutboxBytes
 		s.goAway(until)
 		if r.registry.Stats().OutboxBytes != before {

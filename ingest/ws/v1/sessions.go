@@ -44,8 +44,8 @@ func NewSessions(registry *conn.Registry, pool *decoders.Pool, o Options) *Sessi
 }
 
 // begin returns the first session of a connection, and sends the session message.
-func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
-	s := newSession(l, ss.registry, backend, &ss.opts, &ss.replay)
+func (ss *Sessions) begin(l *link, client *ingest.Client) *session {
+	s := newSession(l, ss.registry, client, &ss.opts, &ss.replay)
 	s.overflow = func() { ss.slow(s) }
 	ss.mu.Lock()
 	ss.renew(s, digest{})
@@ -105,13 +105,13 @@ func (ss *Sessions) slow(s *session) {
 
 // claim gives the session of a token to a connection, which has the session own. The
 // connection that had it is ended and waited for. It returns nil when the token is not
-// known, was used, or is of own or of another principal than of, or when the rights of of are not those with
+// known, was used, or is of own or of another client than of, or when the rights of of are not those with
 // which the session began, or when l itself has ended.
-func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Principal) *session {
+func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Client) *session {
 	used := digestOf(token)
 	ss.mu.Lock()
 	s := ss.byToken[used]
-	if s == nil || s == own || !of.Same(ingest.PrincipalOf(s.backend)) {
+	if s == nil || s == own || !of.SameAs(s.client) {
 		ss.mu.Unlock()
 		return nil
 	}

@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -25,8 +24,8 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 	if m := st.Model(); m.Image == nil && !m.Any {
 		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
 	}
-	d, err := p.sessions.decoders.Open(codec, st, p.backend.Memory(), decoders.Client{
-		Account:  ingest.AccountOf(p.backend).Core(),
+	d, err := p.sessions.decoders.Open(codec, st, p.client.Memory(), decoders.Client{
+		Account:  p.client.Core(),
 		Share:    p.link.Share(),
 		KeyFrame: func() { c.send(&wire.Advise{SID: c.sid, KeyFrame: true}) },
 		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },

@@ -1,0 +1,187 @@
+package ingest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"millrace/internal/inferencepb"
+	"millrace/internal/role"
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+// everything is a backend whose every method answers.
+type everything struct{ memory *buf.Pool }
+
+func (everything) Open(string, string, stream.Options, stream.Sink) (*stream.Stream, error) {
+	return nil, nil
+}
+func (everything) Models() Repository    { return everyModel{} }
+func (e everything) Memory() *buf.Pool   { return e.memory }
+func (everything) Sequences() *Sequences { return new(Sequences) }
+func (everything) State() State          { return State{Ready: true} }
+
+type everyModel struct{}
+
+func (everyModel) Model(string, string) (*stream.Model, bool, error) {
+	return &stream.Model{}, true, nil
+}
+func (everyModel) Choose(string) string     { return "1" }
+func (everyModel) Versions(string) []string { return []string{"1"} }
+func (everyModel) Config(string, string) (*inferencepb.ModelConfig, error) {
+	return &inferencepb.ModelConfig{}, nil
+}
+func (everyModel) Statistics(string, string) ([]*inferencepb.ModelStatistics, error) {
+	return []*inferencepb.ModelStatistics{{Name: "a"}, {Name: "b"}}, nil
+}
+func (everyModel) Index() []Entry                                     { return []Entry{{Name: "a"}, {Name: "b"}} }
+func (everyModel) Load(context.Context, string, Load) (string, error) { return "a", nil }
+func (everyModel) Unload(context.Context, string, Unload) error       { return nil }
+func (everyModel) Scale(context.Context, string, int) error           { return nil }
+
+// uses returns which of the methods of a client do something for model a.
+func uses(t *testing.T, c *Client) (did []string) {
+	models, f := c.Models(), stream.Frame{}
+	_, err := c.Open("a", "", stream.Options{}, nil)
+	_, held := c.OpenHeld("a", "", stream.Options{}, nil)
+	_, _, model := models.Model("a", "")
+	_, config := models.Config("a", "")
+	rows, statistics := models.Statistics("", "")
+	_, load := models.Load(t.Context(), "a", Load{Params: stream.Params{"x": 1}})
+	for _, did1 := range []struct {
+		name string
+		is   bool
+	}{
+		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil}, {"infer", c.For(Need{Role: role.Infer, Model: "a"}) == nil},
+		{"manage", c.For(Need{Role: role.Manage, Scope: ClientScope}) == nil}, {"whole", c.For(Need{Role: role.Infer}) == nil}, {"model", model == nil}, {"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
+		{"config", config == nil}, {"statistics", statistics == nil && len(rows) > 0}, {"index", len(models.Index()) > 0}, {"load", load == nil},
+		{"unload", models.Unload(t.Context(), "a", Unload{Dependents: true}) == nil}, {"scale", models.Scale(t.Context(), "a", 1) == nil},
+	} {
+		if did1.is {
+			did = append(did, did1.name)
+		}
+	}
+	return did
+}
+
+// keyed knows the clients whose only key is the name of a principal.
+type keyed struct {
+	*Everybody
+	principals map[string]*Principal
+}
+
+func (keyed) Required() bool { return true }
+func (k keyed) Identify(_ context.Context, c Credentials) (*Principal, error) {
+	if len(c.Keys) == 1 && k.principals[c.Keys[0]] != nil {
+		return k.principals[c.Keys[0]], nil
+	}
+	return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
+}
+
+// TestForgottenIsRefused: what an adapter forgets is refused: a client that never entered, a gate that nobody has opened, a call without a role.
+func TestForgottenIsRefused(t *testing.T) {
+	all := &Principal{Key: "all", Name: "all", Roles: role.All}
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(Quotas{}), map[string]*Principal{"all": all, "none": {Key: "none", Name: "none"}}})
+	refused, err := gate.Enter(t.Context(), Credentials{Keys: []string{"none"}}, Need{Role: role.Infer})
+	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "none" {
+		t.Fatalf("%v, %v", refused, err)
+	}
+	for name, c := range map[string]*Client{"nil": nil, "zero": {}, "refused": refused, "for the audit log": Actor(all)} {
+		if did := uses(t, c); did != nil || c.Known() || c.Err() == nil || c.Core() != nil || c.SameAs(c) {
+			t.Errorf("a client that is %s may %q", name, did)
+		}
+		if _, err := c.Call(Need{Role: role.Infer}); err == nil {
+			t.Errorf("a client that is %s begins a call", name)
+		}
+	}
+	open, err := gate.Enter(t.Context(), Credentials{}, Need{Role: role.Open})
+	if did := uses(t, open); err != nil || len(did) != 1 || did[0] != "model" || open.Known() {
+		t.Errorf("a call that needs no credentials may %q, %v", did, err)
+	}
+	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil)} {
+		if c, err := g.Enter(t.Context(), Credentials{Keys: []string{"all"}}, Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
+			t.Errorf("a gate that is %s lets %v in", name, c)
+		}
+		if c, err := g.Identify(t.Context(), Credentials{Keys: []string{"all"}}); err == nil || uses(t, c) != nil {
+			t.Errorf("a gate that is %s identifies %v", name, c)
+		}
+	}
+	everybody := NewGate(everything{buf.NewPool(0)}, NewEverybody(Quotas{}))
+	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
+		if c, err := g.Enter(t.Context(), Credentials{Keys: []string{"all"}}, Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
+			t.Errorf("with %s, a call without a role enters: %v", name, err)
+		}
+		if _, err := g.Enter(t.Context(), Credentials{}, Need{Role: role.Infer}); (err == nil) != (name == "no keys") {
+			t.Errorf("with %s, a client without credentials: %v", name, err)
+		}
+	}
+	for name, c := range map[string]*Client{"owner": gate.Owner(), "owner without access": NewGate(everything{}, nil).Owner()} {
+		if did := uses(t, c); len(did) != 15 {
+			t.Errorf("%s may only %q", name, did)
+		}
+	}
+}
+
+// TestLimitedClients: a client that is limited to some models uses these, lists these, and loads them as they are configured; a call about the
+// server as a whole is refused.
+func TestLimitedClients(t *testing.T) {
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(Quotas{}), map[string]*Principal{
+		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}}, "b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
+	}})
+	enter := func(key string, n Need) (*Client, error) {
+		return gate.Enter(t.Context(), Credentials{Keys: []string{key}}, n)
+	}
+	a, err := enter("a", Need{Role: role.Manage, Scope: LaterScope})
+	if did := uses(t, a); err != nil || len(did) != 12 { // not: a call about all, a load with parameters, an unload of other models
+		t.Errorf("%q, %v", did, err)
+	}
+	if rows, _ := a.Models().Statistics("", ""); len(rows) != 1 || rows[0].Name != "a" {
+		t.Errorf("%v", rows)
+	}
+	if _, err := a.Models().Load(t.Context(), "a", Load{}); err != nil {
+		t.Error(err)
+	}
+	b, err := enter("b", Need{Role: role.Manage, Scope: ClientScope})
+	if did := uses(t, b); err != nil || len(did) != 3 { // its role, its statistics, its list
+		t.Errorf("%q, %v", did, err)
+	}
+	for _, n := range []Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"}, {Role: role.Infer, Model: "c", Scope: LaterScope}} {
+		if _, err := enter("a", n); stream.CodeOf(err) != stream.PermissionDenied {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+// TestQuotasOfAClient: the requests, streams, frames and loads of a client are charged to its account, and none of the owner's.
+func TestQuotasOfAClient(t *testing.T) {
+	one := 1
+	gate := NewGate(everything{buf.NewPool(0)}, NewEverybody(Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
+	enter := func() (*Client, error) {
+		return gate.Enter(t.Context(), Credentials{}, Need{Role: role.Infer})
+	}
+	client, err := enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := enter(); err != nil || again != client {
+		t.Errorf("%p and %p, %v", again, client, err)
+	}
+	if _, err := enter(); stream.CodeOf(err) != stream.FlowControl {
+		t.Errorf("a third request: %v", err)
+	}
+	for range 3 {
+		if did := uses(t, gate.Owner()); len(did) != 15 {
+			t.Errorf("the owner may only %q", did)
+		}
+	}
+	for i, want := range []stream.Code{"", stream.FlowControl} {
+		_, opens := client.Open("a", "", stream.Options{OneShot: true, Account: &stream.Account{}}, nil)
+		_, loads := client.Models().Load(t.Context(), "a", Load{})
+		for what, err := range map[string]error{"frame": client.Charge("a", &stream.Frame{Account: &stream.Account{}}), "stream": opens, "load": loads} {
+			if stream.CodeOf(err) != want {
+				t.Errorf("%s %d: %v", what, i, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"millrace/ingest"
+)
+
+// access is the ingest.Access of a server.
+type access struct{ s *Server }
+
+var _ ingest.Access = access{}
+
+// Required implements ingest.Access.
+func (a access) Required() bool { return a.s.auth.on() }
+
+// Identify implements ingest.Access.
+func (a access) Identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+	return a.s.auth.authenticate(ctx, c)
+}
+
+// Current implements ingest.Access.
+func (a access) Current(p *ingest.Principal) (*ingest.Principal, error) {
+	return a.s.auth.valid(p, time.Now())
+}
+
+// Unchanged implements ingest.Access.
+func (a access) Unchanged(p *ingest.Principal) error { return a.s.auth.still(p, time.Now()) }
+
+// AccountOf implements ingest.Access.
+func (a access) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Account {
+	if p != nil {
+		return a.s.accounts.Of(p)
+	}
+	if c.Conn == nil && c.Remote != nil {
+		return a.s.accounts.OfAddress(a.s.addressOf(c.Remote, c.Forwarded))
+	}
+	return a.s.accountAt(c.Conn, c.Forwarded)
+}
+
+// Count implements ingest.Access.
+func (a access) Count(o ingest.Outcome) { a.s.auth.count(o) }
+
+// Lasting implements ingest.Access.
+func (a access) Lasting() *ingest.Lasting { return &a.s.auth.lasting }
+
+// Audit implements ingest.Access.
+func (a access) Audit(x ingest.Act) {
+	if x.Address == "" && x.Remote != nil {
+		x.Address = addressText(a.s.addressOf(x.Remote, x.Forwarded))
+	}
+	a.s.audit.write(x)
+}
