@@ -184,7 +184,7 @@ func (g *Gate) client(p *Principal, a *Account) *Client {
 		a.client.Store(c)
 		return c
 	}
-	if c := p.client.Load(); c != nil && c.gate == g && c.account == a {
+	if c := p.client.Load(); c != nil && c.gate == g && c.account == a && !c.vouched {
 		return c
 	}
 	c := &Client{gate: g, of: p, account: a}
@@ -210,7 +210,7 @@ func (g *Gate) Identify(ctx context.Context, c Credentials) (*Client, error) {
 // Vouch returns the client of a user for whom a Go program vouches. Each call of the client begins with Client.Call.
 func (g *Gate) Vouch(p *Principal) *Client {
 	a := g.access.AccountOf(p, Credentials{})
-	if c := p.client.Load(); c != nil && c.gate == g && c.account == a {
+	if c := p.client.Load(); c != nil && c.gate == g && c.account == a && c.vouched {
 		return c
 	}
 	c := &Client{gate: g, of: p, account: a, vouched: true}

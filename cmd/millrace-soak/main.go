@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 )
 
@@ -54,6 +55,12 @@ func soak(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintf(errs, "millrace-soak: -for and -ratio are 0 or above, -reloads is 0 or above %d, and there are no arguments\n", fewReloads)
 		return 2
 	}
+	path, err := filepath.Abs(o.binary) // the server runs in a folder of its own
+	if err != nil {
+		fmt.Fprintln(errs, "millrace-soak:", err)
+		return 1
+	}
+	o.binary = path
 	report, err := o.run(ctx)
 	if err != nil {
 		fmt.Fprintln(errs, "millrace-soak:", err)
