@@ -11,16 +11,17 @@ import (
 	"millrace/stream/buf"
 )
 
-// Client is a client that a Gate has let in, with the server as the client may use it: a Backend that refuses models which the client may not
-// use, and charges the client's quotas. The zero Client, and a nil one, may do nothing. A Client is safe for concurrent use.
+// Client is a client that a Gate has let in. A Client is a Backend that refuses the models of other
+// clients and charges the client's quotas. A zero Client and a nil Client may do nothing. A Client is
+// safe for concurrent use.
 type Client struct {
 	gate    *Gate
 	of      *Principal // nil = the owner, or a client without credentials
 	account *Account   // nil only for the owner and open
 	owner   bool
-	open    bool       // the call needs no credentials, and has shown none
+	open    bool       // a call with role.Open, without credentials
 	vouched bool       // a Go program vouches for the client; there are no credentials
-	refused *Principal // who was refused, of a client that may do nothing
+	refused *Principal // the refused principal of a client that may do nothing
 }
 
 var (
@@ -28,16 +29,16 @@ var (
 	_ Repository = (*models)(nil)
 )
 
-// errStranger is the error of a call whose client no gate has let in.
+// errStranger is the error of a call that entered no gate.
 var errStranger = stream.Errorf(stream.PermissionDenied, "", "the client of this call is not known: no gate has let it in")
 
-// ClientOf returns the client of a call by the value under which the call has it; nil, which may do nothing, when there is none.
+// ClientOf returns the client in value; nil, which may do nothing, when value is no client.
 func ClientOf(value any) *Client { c, _ := value.(*Client); return c }
 
-// ClientKey is the key under which the context of a call has its client.
+// ClientKey is the key of the client in the context of a call.
 type ClientKey struct{}
 
-// entered returns nil for a client that a gate has let in.
+// entered returns nil if a gate has let the client in.
 func (c *Client) entered() error {
 	if c == nil || c.gate == nil {
 		return errStranger
@@ -45,7 +46,7 @@ func (c *Client) entered() error {
 	return nil
 }
 
-// For returns nil if the client may do what a call needs. Errors: PermissionDenied.
+// For returns nil if the client may make a call with a need. Errors: PermissionDenied.
 func (c *Client) For(n Need) error {
 	switch err := c.entered(); {
 	case err != nil:
@@ -65,8 +66,8 @@ func (c *Client) For(n Need) error {
 	return c.of.may(n)
 }
 
-// Judge is For of a call that has entered with LaterScope. It counts the call of a client that is limited to some models, which Gate.Enter
-// has left to it.
+// Judge is For of a call that has entered with LaterScope. Judge counts the call if the client's models
+// are limited; otherwise Gate.Enter has counted the call.
 func (c *Client) Judge(n Need) error {
 	err := c.For(n)
 	if c.entered() == nil && c.of.Limited() && !c.vouched {
@@ -75,8 +76,8 @@ func (c *Client) Judge(n Need) error {
 	return err
 }
 
-// Call begins a further call of a client, whose credentials were shown before: it returns the client with the roles and models that it has
-// now, and counts the call in the quotas. Errors: those of Gate.Enter.
+// Call begins a further call of a client. Call returns the client with its present roles and models, and
+// counts the call in the client's quotas. Errors: as of Gate.Enter.
 func (c *Client) Call(n Need) (*Client, error) {
 	if err := c.entered(); err != nil {
 		return nil, err
@@ -105,8 +106,8 @@ func (c *Client) Call(n Need) (*Client, error) {
 	return now, now.account.Core().Take(stream.QuotaRequests, 1, 0)
 }
 
-// Err returns why the credentials of the client are not valid any more, or give other roles or models than before; nil while they are as
-// they were.
+// Err returns an error when the credentials of the client are no longer valid, or the client's roles or
+// models have changed.
 func (c *Client) Err() error {
 	if err := c.entered(); err != nil {
 		return err
@@ -117,7 +118,8 @@ func (c *Client) Err() error {
 	return c.gate.access.Unchanged(c.of)
 }
 
-// OnEnd calls end once, with the reason, when Err is not nil any more. end must not block. stop says that the client has ended by itself.
+// OnEnd calls end once, with the error of Err, when the credentials of the client end. end must not block.
+// stop must be called when the connection or call has ended; end is not called after stop.
 func (c *Client) OnEnd(end func(error)) (stop func()) {
 	if c.entered() != nil || c.of == nil || c.vouched {
 		return func() {}
@@ -125,7 +127,8 @@ func (c *Client) OnEnd(end func(error)) (stop func()) {
 	return c.gate.access.Lasting().Add(c.of, end)
 }
 
-// Principal returns who the client is, or who was refused; nil where clients need no credentials, and for the owner.
+// Principal returns the principal of the client, or the refused principal; nil where clients need no
+// credentials, and for the owner.
 func (c *Client) Principal() *Principal {
 	switch {
 	case c == nil:
@@ -136,7 +139,7 @@ func (c *Client) Principal() *Principal {
 	return c.of
 }
 
-// Name returns the name of the client in logs and in the metadata of workers; "" = it has none.
+// Name returns the name of the client in logs and in the metadata of workers; "" = no name.
 func (c *Client) Name() string {
 	if p := c.Principal(); p != nil {
 		return p.Name
@@ -144,7 +147,7 @@ func (c *Client) Name() string {
 	return ""
 }
 
-// Account returns the account of the client; nil for the owner, and for a client that no gate has let in.
+// Account returns the account of the client; nil for the owner, and for a client that entered no gate.
 func (c *Client) Account() *Account {
 	if c == nil {
 		return nil
@@ -152,7 +155,7 @@ func (c *Client) Account() *Account {
 	return c.account
 }
 
-// Core returns the part of the account that frames have.
+// Core returns the part of the account for frames.
 func (c *Client) Core() *stream.Account { return c.Account().Core() }
 
 // SameAs reports whether two clients have the same identity and the same rights.
@@ -160,12 +163,12 @@ func (c *Client) SameAs(other *Client) bool {
 	return c.entered() == nil && other.entered() == nil && c.of.Same(other.of)
 }
 
-// Known reports whether a gate has let the client in with what the call has shown: false for a nil client, and for a call that needs no
-// credentials and has shown none.
+// Known reports whether a gate has let the client in by its credentials, or clients need none. A nil
+// client and the client of a call with role.Open are not known.
 func (c *Client) Known() bool { return c.entered() == nil && !c.open }
 
-// Charge charges a frame for a model to the client, whose frame it is from then on. OneShot and Sequences do it. Errors: PermissionDenied;
-// FlowControl, for the client's quotas.
+// Charge charges a frame for a model to the account of the client. OneShot and Sequences call Charge.
+// Errors: PermissionDenied; FlowControl, for the client's quotas.
 func (c *Client) Charge(model string, f *stream.Frame) error {
 	if err := c.models().may(model); err != nil {
 		return err
@@ -177,8 +180,8 @@ func (c *Client) Charge(model string, f *stream.Frame) error {
 	return f.Account.TakeFrame(f, 0)
 }
 
-// Hold takes a place of the client's quotas.streams, for a call that opens several streams with OpenHeld. release gives it back. Errors:
-// FlowControl.
+// Hold takes a place of the client's quotas.streams, for a call that opens several streams with OpenHeld.
+// release gives the place back. Errors: FlowControl.
 func (c *Client) Hold() (release func(), err error) {
 	if err := c.entered(); err != nil {
 		return nil, err
@@ -189,7 +192,8 @@ func (c *Client) Hold() (release func(), err error) {
 	return func() { c.Core().Release(stream.QuotaStreams) }, nil
 }
 
-// OpenHeld is Open for a stream of a call that has a place by Hold. Frames of a stream with opts.OneShot are charged by Charge, one by one.
+// OpenHeld is Open for a stream of a call that has called Hold. With opts.OneShot, the caller charges each
+// frame with Charge.
 func (c *Client) OpenHeld(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if err := c.models().may(model); err != nil {
 		return nil, err
@@ -200,7 +204,8 @@ func (c *Client) OpenHeld(model, version string, opts stream.Options, sink strea
 	return c.gate.backend.Open(model, version, opts, sink)
 }
 
-// Open implements Backend. The stream takes a place of the client's quotas.streams, and its frames are charged to the client.
+// Open implements Backend. The stream takes a place of the client's quotas.streams, and the client is
+// charged for each frame.
 func (c *Client) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if err := c.models().may(model); err != nil {
 		return nil, err
@@ -248,10 +253,10 @@ func (c *Client) State() State {
 	return c.gate.backend.State()
 }
 
-// models is the repository as a client may use it.
+// models is the repository with the limits of a client.
 type models Client
 
-// all returns the repository of the server, and the error of a client that may not use it.
+// all returns the repository of the server, or an error if the client entered no gate.
 func (m *models) all() (Repository, error) {
 	switch err := (*Client)(m).entered(); {
 	case err != nil:
@@ -270,7 +275,8 @@ func (m *models) may(name string) error {
 	return m.of.AllowsModel(name)
 }
 
-// Model implements Repository. A call that needs no credentials may ask, too: whether a model is ready is open to all with auth.health.
+// Model implements Repository. A call with role.Open may ask for a model, too: with auth.model_health: open,
+// every client may ask whether a model is ready.
 func (m *models) Model(name, version string) (*stream.Model, bool, error) {
 	if err := m.may(name); err != nil && ((*Client)(m).entered() != nil || !m.open) {
 		return nil, false, err
@@ -324,7 +330,7 @@ func (m *models) Index() []Entry {
 	return slices.DeleteFunc(all.Index(), func(e Entry) bool { return m.of.AllowsModel(e.Name) != nil })
 }
 
-// Load implements Repository. The load is charged to the client, and the endpoint that it makes counts in quotas.endpoints.
+// Load implements Repository. The load counts in quotas.loads, and a new endpoint in quotas.endpoints.
 func (m *models) Load(ctx context.Context, name string, how Load) (string, error) {
 	if err := m.may(name); err != nil {
 		return "", err
@@ -366,5 +372,5 @@ func (m *models) Scale(ctx context.Context, endpoint string, instances int) erro
 	return m.gate.backend.Models().Scale(ctx, endpoint, instances)
 }
 
-// Actor returns a client for the audit log, who may do nothing: the principal that logs in or out, or was refused.
+// Actor returns a client for the audit log: a principal that logs in or out. The client may do nothing.
 func Actor(p *Principal) *Client { return &Client{refused: p} }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Everybody is an Access to which clients need no credentials, and which has no audit log: the gate of a program that serves an adapter
-// without a server. Its clients have the accounts of one address.
+// Everybody is an Access without credentials and without an audit log, for a program that serves an
+// adapter without a server. All clients share one account.
 type Everybody struct {
 	Accounts *Accounts
 	lasting  Lasting

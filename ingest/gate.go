@@ -11,35 +11,35 @@ import (
 	"millrace/stream/buf"
 )
 
-// Need is what a call needs of its client. The zero Need names no role and is refused.
+// Need is the role and the models that a call needs. The zero Need names no role and is refused.
 type Need struct {
 	Role  role.Role
-	Model string // the model that the call is about; "" = Scope says it
+	Model string // the model of the call; "" = see Scope
 	Scope Scope
 }
 
-// Scope says which models a call is about whose Need names none.
+// Scope says which models a call uses when Need.Model is empty.
 type Scope uint8
 
 // The scopes.
 const (
-	// ServerScope is a call about the server as a whole: a client that is limited to some models is refused.
+	// ServerScope is a call about the whole server. A client with a limited list of models is refused.
 	ServerScope Scope = iota
-	// ClientScope is a call about the models of the client, such as a list: Client.Models has no others.
+	// ClientScope is a call about the models of the client, such as a list of models.
 	ClientScope
-	// LaterScope is a call whose message names the model: Client.For is called with the model when the message is read. Until then the call
-	// of a client that is limited to some models is not counted.
+	// LaterScope is a call whose message names the model. The adapter calls Client.Judge when the
+	// message is read. Gate.Enter leaves the count to Client.Judge if the client's models are limited.
 	LaterScope
 )
 
-// Credentials are what a call shows of its client. The zero value shows nothing.
+// Credentials are the keys, tokens, certificates and addresses of a call. The zero value has none.
 type Credentials struct {
 	Keys         []string            // keys and tokens, by order of preference
 	Session      string              // the value of the session cookie; "" = none
-	Certificates []*x509.Certificate // the client's, and the certificates between the client's and the authority's
+	Certificates []*x509.Certificate // the client's certificate first, then its issuers
 	Conn         net.Conn            // the connection; nil = there is none
 	Remote       net.Addr            // the address of the client, without a connection; nil = the program that embeds the server
-	Forwarded    string              // the last line of X-Forwarded-For, which is believed where the connection is a trusted proxy's
+	Forwarded    string              // the last line of X-Forwarded-For; ignored unless the connection is of a trusted proxy
 }
 
 // Key adds a key or a token, unless it is "".
@@ -49,27 +49,29 @@ func (c *Credentials) Key(key string) {
 	}
 }
 
-// Access knows the clients of a server. It is safe for concurrent use.
+// Access knows the clients of a server. All methods are safe for concurrent use.
 type Access interface {
 	// Required reports whether clients need credentials.
 	Required() bool
-	// Identify returns whose credentials a call shows. An error is Unauthenticated, and counted.
+	// Identify returns the principal of credentials. Identify counts an error, which is Unauthenticated.
 	Identify(ctx context.Context, c Credentials) (*Principal, error)
-	// Current returns a principal with the roles and models that it has now, or why its credentials are not valid any more.
+	// Current returns a principal with its present roles and models, or an error when the credentials
+	// are no longer valid.
 	Current(p *Principal) (*Principal, error)
-	// Unchanged returns nil while the credentials of a principal are valid and give the same roles and models.
+	// Unchanged returns nil while the credentials of a principal are valid and its roles and models
+	// are the same.
 	Unchanged(p *Principal) error
-	// AccountOf returns the account of a principal; where there is none, of the address from which a call comes.
+	// AccountOf returns the account of a principal, or of the address in c when p is nil.
 	AccountOf(p *Principal, c Credentials) *Account
-	// Count counts what became of the credentials of a call; Identify counts those that it refuses.
+	// Count counts the outcome of a call's credentials. Identify has counted refused credentials.
 	Count(o Outcome)
-	// Lasting has what clients have begun.
+	// Lasting has the connections, calls and replies of authenticated clients.
 	Lasting() *Lasting
 	// Audit writes a line of the audit log.
 	Audit(Act)
 }
 
-// Outcome is what became of the credentials of a call.
+// Outcome is the result of the check of a call's credentials.
 type Outcome uint8
 
 // The outcomes.
@@ -85,27 +87,27 @@ const (
 
 // Act is an administrative act of a client.
 type Act struct {
-	Client    *Client  // who acts; may be refused; nil = nobody who is known
+	Client    *Client  // who acts, or was refused; nil = not known
 	Remote    net.Addr // the address of the connection; nil = none
 	Forwarded string   // as in Credentials
 	Address   string   // of the client, in place of Remote and Forwarded; "" = by these
 	Protocol  string   // http, grpc, native, signal
 	Verb      string   // the route or the method
-	Target    string   // what the client has named
+	Target    string   // the name that the client sent
 	Err       error
 	Status    int // of HTTP, for answers without an error
 }
 
-// Gate lets clients in. An adapter gets a gate, and reaches models by the Client of each call only. The zero Gate, and a nil one, refuse
-// everybody. A Gate is safe for concurrent use.
+// Gate lets clients in. An adapter gets a gate, and reaches models only by the Client of each call.
+// A zero Gate and a nil Gate refuse every client. A Gate is safe for concurrent use.
 type Gate struct {
 	backend Backend
 	access  Access
 	owner   *Client
-	open    *Client // of calls that need no credentials, while clients need credentials
+	open    *Client // of calls with role.Open, if clients need credentials
 }
 
-// NewGate returns a gate to a backend for the clients that access knows.
+// NewGate returns a gate to a backend for the clients of access.
 func NewGate(b Backend, access Access) *Gate {
 	g := &Gate{backend: b, access: access}
 	g.owner, g.open = &Client{gate: g, owner: true}, &Client{gate: g, open: true}
@@ -115,9 +117,10 @@ func NewGate(b Backend, access Access) *Gate {
 // errShut is the error of a gate without a backend.
 var errShut = stream.Errorf(stream.PermissionDenied, "", "the gate of this adapter is shut: the server has not opened it")
 
-// Enter returns the client that makes a call, whose request it counts in the quotas. Errors: Unauthenticated; PermissionDenied, for a client
-// without the role or that may not use the model; FlowControl, for quotas.requests. The client that comes with PermissionDenied may do
-// nothing: it says who is refused.
+// Enter returns the client of a call, and counts the call in the client's quotas. Errors:
+// Unauthenticated; PermissionDenied, when the client has not the role or may not use the model;
+// FlowControl, for quotas.requests. The client beside PermissionDenied names the refused principal
+// and may do nothing.
 func (g *Gate) Enter(ctx context.Context, c Credentials, n Need) (*Client, error) {
 	if g == nil || g.access == nil {
 		return nil, errShut
@@ -135,7 +138,7 @@ func (g *Gate) Enter(ctx context.Context, c Credentials, n Need) (*Client, error
 	return g.admit(p, c, n)
 }
 
-// admit is Enter of a client that is identified.
+// admit is Enter of an identified client.
 func (g *Gate) admit(p *Principal, c Credentials, n Need) (*Client, error) {
 	if err := g.judge(p, n); err != nil {
 		return &Client{refused: p}, err
@@ -147,7 +150,7 @@ func (g *Gate) admit(p *Principal, c Credentials, n Need) (*Client, error) {
 	return client, client.account.Core().Take(stream.QuotaRequests, 1, 0)
 }
 
-// judge returns why a principal may not do what a call needs, and counts the call.
+// judge returns nil if a principal may make a call, and counts the call.
 func (g *Gate) judge(p *Principal, n Need) error {
 	if !g.access.Required() {
 		if n.Role == 0 {
@@ -174,7 +177,8 @@ func (g *Gate) count(err error) {
 
 var errNoRole = stream.Errorf(stream.PermissionDenied, "", "the call has no role: its adapter says what it needs")
 
-// client returns the client of a principal, or without one of an account, which both remember it.
+// client returns the client of a principal, or of an account when p is nil. The principal and the
+// account remember the client.
 func (g *Gate) client(p *Principal, a *Account) *Client {
 	if p == nil {
 		if c := a.client.Load(); c != nil && c.gate == g {
@@ -192,7 +196,8 @@ func (g *Gate) client(p *Principal, a *Account) *Client {
 	return c
 }
 
-// Identify returns whose credentials those are. Each call of the client begins with Client.Call. Errors: Unauthenticated.
+// Identify returns the client of credentials. Each call of the client begins with Client.Call. Errors:
+// Unauthenticated.
 func (g *Gate) Identify(ctx context.Context, c Credentials) (*Client, error) {
 	if g == nil || g.access == nil {
 		return nil, errShut
@@ -207,7 +212,8 @@ func (g *Gate) Identify(ctx context.Context, c Credentials) (*Client, error) {
 	return g.client(p, g.access.AccountOf(p, c)), nil
 }
 
-// Vouch returns the client of a user for whom a Go program vouches. Each call of the client begins with Client.Call.
+// Vouch returns the client of a user of a Go program, without credentials: the program vouches for the
+// user. Each call of the client begins with Client.Call.
 func (g *Gate) Vouch(p *Principal) *Client {
 	a := g.access.AccountOf(p, Credentials{})
 	if c := p.client.Load(); c != nil && c.gate == g && c.account == a && c.vouched {
@@ -218,7 +224,8 @@ func (g *Gate) Vouch(p *Principal) *Client {
 	return c
 }
 
-// Owner is the server itself, and a Go program that embeds it: the owner may do everything, and has no quotas.
+// Owner returns the client of the server itself and of a Go program that embeds the server. The owner may
+// do everything, and has no quotas.
 func (g *Gate) Owner() *Client {
 	if g == nil {
 		return nil
@@ -226,7 +233,7 @@ func (g *Gate) Owner() *Client {
 	return g.owner
 }
 
-// Count counts what became of credentials that the adapter itself checks, such as a ticket.
+// Count counts the outcome of credentials that the adapter itself checks, such as a ticket.
 func (g *Gate) Count(o Outcome) { g.access.Count(o) }
 
 // Audit writes a line of the audit log, where the server has one.
@@ -241,10 +248,10 @@ func (g *Gate) State() State { return g.backend.State() }
 // Memory returns the pool from which frames are leased.
 func (g *Gate) Memory() *buf.Pool { return g.backend.Memory() }
 
-// Settings returns the backend's settings that clients may change, if it has some.
+// Settings returns the settings of the backend that clients may change, if there are any.
 func (g *Gate) Settings() (Settings, bool) { s, ok := g.backend.(Settings); return s, ok }
 
-// KeyName is the name of the header, the cookie, the query option and the metadata that may have a key.
+// KeyName is the name of the header, cookie, query option and metadata of a key.
 const KeyName = "api_key"
 
 // Bearer returns the key or token in the value of a header Authorization (RFC 6750, section 2.1), or "".

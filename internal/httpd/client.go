@@ -6,11 +6,12 @@ import (
 	"millrace/stream/coded"
 )
 
-// Client is the client of a request, as the handler in front of the routes has found it.
+// Client is the client of a request.
 type Client interface {
-	// OnEnd calls end once when the credentials of the client are not valid any more. stop says that the client has ended by itself.
+	// OnEnd calls end once when the credentials of the client end. stop must be called when the reply
+	// has ended.
 	OnEnd(end func(error)) (stop func())
-	// Err returns why the credentials of the client are not valid any more, or nil.
+	// Err returns an error when the credentials of the client are no longer valid.
 	Err() error
 }
 
@@ -19,13 +20,13 @@ type clientKey struct{}
 // SetClient sets the client of a request.
 func SetClient(c *fiber.Ctx, of Client) { c.Locals(clientKey{}, of) }
 
-// ClientOf returns the client of a request; nil when none was set.
+// ClientOf returns the client of a request; nil without SetClient.
 func ClientOf(c *fiber.Ctx) Client { of, _ := c.Locals(clientKey{}).(Client); return of }
 
 // WWWAuthenticate says how a client authenticates (RFC 9110, section 11.6.1; RFC 6750).
 const WWWAuthenticate = `Bearer realm="millrace"`
 
-// stillValid returns why the credentials of the client of a request are not valid any more, or nil.
+// stillValid returns an error when the credentials of the client of a request are no longer valid.
 func stillValid(c *fiber.Ctx) error {
 	of := ClientOf(c)
 	if of == nil {
@@ -38,7 +39,7 @@ func stillValid(c *fiber.Ctx) error {
 	return err
 }
 
-// onEnd returns OnEnd of the client of a request, for a reply that goes on after its handler.
+// onEnd returns OnEnd of the client of a request, for a reply that lasts longer than the handler.
 func onEnd(c *fiber.Ctx) func(end func(error)) (stop func()) {
 	of := ClientOf(c)
 	if of == nil {
