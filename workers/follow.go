@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// form returns what a model that is made of m takes from it for its own metadata and plan.
+// form returns the properties of m that the metadata and the plan of a graph with m depend on.
 func form(m *stream.Model) string {
 	var image stream.ImageSpec
 	if m.Image != nil {
@@ -21,7 +21,7 @@ func form(m *stream.Model) string {
 	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis, m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels})
 }
 
-// formsOf returns the forms of the models that g is made of; "" of those that are not loaded.
+// formsOf returns the forms of the models of a graph; "" for a model that is not loaded.
 func (g *Group) formsOf() []string {
 	forms := make([]string, len(g.uses))
 	for i, u := range g.uses {
@@ -32,8 +32,8 @@ func (g *Group) formsOf() []string {
 	return forms
 }
 
-// stale returns the model, of those that g is made of, that has another form than when g was loaded; "" = none. One that is not loaded
-// has none: g follows when it is loaded again.
+// stale returns the first model of a graph whose form has changed since the graph was loaded; "" = none. A
+// model that is not loaded has no form: the graph is loaded again when the model is.
 func (g *Group) stale() string {
 	for i, now := range g.formsOf() {
 		if now != "" && now != g.forms[i] {
@@ -43,8 +43,9 @@ func (g *Group) stale() string {
 	return ""
 }
 
-// follow queues a load of each endpoint that is made of the one with this name, or has the name, where a model that it is made of has
-// another form now: its metadata must follow. It is called in the turn of a change, and returns at once.
+// follow queues a load of each graph with the endpoint name, and of the graph name itself, if the form of a
+// model of the graph has changed: the metadata of the graph change, too. follow is called while a change of
+// an endpoint runs, and returns at once.
 func (m *Manager) follow(name string) {
 	for _, e := range *m.endpoints.Load() {
 		uses := func(g *Group) bool {
@@ -60,8 +61,8 @@ func (m *Manager) follow(name string) {
 	}
 }
 
-// loadStale loads an endpoint again, with the settings that it has, if a model that it is made of has another form now. When the
-// endpoint cannot be made of the model, it says so and is not ready until the model fits again.
+// loadStale loads a graph again, with the graph's settings, if the form of a model of the graph has changed.
+// A graph that the model no longer fits is not ready, and gives the reason, until a model fits again.
 func (m *Manager) loadStale(name string) {
 	e := (*m.endpoints.Load())[name]
 	if e == nil {
@@ -87,7 +88,7 @@ func (m *Manager) loadStale(name string) {
 	}
 }
 
-// unfit says that an endpoint could not follow a model that it is made of.
+// unfit makes a graph unready because a model of the graph no longer fits.
 func (m *Manager) unfit(e *endpoint, why error) {
 	for _, g := range e.groups {
 		if of := g.stale(); of != "" {
@@ -97,8 +98,8 @@ func (m *Manager) unfit(e *endpoint, why error) {
 	m.opts.Log.Error("a model does not fit another one that it is made of", "model", e.name, "error", why)
 }
 
-// settleUsers waits until the models that are made of an endpoint have followed it. An error, of a caller who has given up, changes
-// nothing: they follow.
+// settleUsers waits until the graphs with an endpoint are loaded again, or ctx ends. The graphs are loaded
+// again also after the end of ctx.
 func (m *Manager) settleUsers(ctx context.Context, name string) {
 	for _, g := range m.Groups() {
 		if slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name }) {

@@ -13,10 +13,10 @@ import (
 	"millrace/workers"
 )
 
-// Programs do not decode pictures themselves. They send those that they find in bodies of calls and in tensors of BYTES by the
-// message decode, with the file after its text, and get the pixels by the message decoded.
+// Programs do not decode pictures. A program sends a picture file of a call or of a tensor of BYTES in the
+// message decode, after the text of the message, and gets the pixels in the message decoded.
 
-// decode is what a program wants of a picture.
+// decode is the message decode.
 type decode struct {
 	Type    string `json:"type"`
 	ID      uint64 `json:"id"` // of the batch
@@ -39,7 +39,7 @@ func (m *message) readDecode() error {
 	return nil
 }
 
-// decode answers the message decode: by the pixels, or by why there are none.
+// decode answers the message decode with the pixels or an error.
 func (w *Worker) decode(s *slot, b *batching.Batch, m *message) error {
 	d := &m.decode
 	if d.Request < 0 || d.Request >= len(s.sent) {
@@ -82,7 +82,7 @@ func (w *Worker) decode(s *slot, b *batching.Batch, m *message) error {
 	return nil // if the child has gone, wait learns it
 }
 
-// failureOf says why a picture could not be decoded.
+// failureOf returns the error of a picture for the message decoded.
 func failureOf(err error) map[string]any {
 	var e *stream.Error
 	if errors.As(err, &e) {
