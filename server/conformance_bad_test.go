@@ -46,7 +46,7 @@ func badCases() []conforming {
 		inferring("one input too few", "add", inputs(a), "!invalid_argument inputs: expected 2 inputs but got 1 inputs for model 'add'. Got input(s) ['INPUT0'], but missing required input(s) ['INPUT1']."),
 		inferring("one input too many", "add", inputs(a+","+b+`,{"name":"c","datatype":"INT32","shape":[1,2],"data":[1,2]}`), "!invalid_argument inputs"),
 		inferring("an input twice", "add", inputs(a+","+a), "!invalid_argument inputs[1].name: "),
-		inferring("an unknown input", "add", inputs(a+`,{"name":"c","datatype":"INT32","shape":[1,2],"data":[1,2]}`), "!invalid_argument but missing required input(s) ['INPUT1']"),
+		inferring("an unknown input", "add", inputs(a+`,{"name":"c","datatype":"INT32","shape":[1,2],"data":[1,2]}`), "!invalid_argument unexpected inference input 'c' for model 'add': its inputs are INPUT0, INPUT1. Got input(s) ['INPUT0','c']"),
 		inferring("an input without a name", "add", second(`"datatype":"INT32","shape":[1,2],"data":[1,2]`), "!invalid_argument inputs[1].name: is missing or empty"),
 		inferring("an empty name", "add", second(`"name":"","datatype":"INT32","shape":[1,2],"data":[1,2]`), "!invalid_argument inputs[1].name: is missing or empty"),
 		inferring("a long name of an input", "add", second(`"name":"`+long+`","datatype":"INT32","shape":[1,2],"data":[1,2]`), "!invalid_argument inputs[1].name: has 1025 bytes"),

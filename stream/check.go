@@ -142,33 +142,49 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 	return rows, class, nil
 }
 
-// missing returns the error of a frame that lacks inputs.
+// missing returns the error of a frame that lacks inputs. With as many inputs as the model has, one has another name.
 func (m *Model) missing(f *Frame) error {
-	var got, lacks []string
-	for i := range f.Inputs {
-		got = append(got, fmt.Sprintf("'%.64s'", f.Inputs[i].Name))
+	if len(f.Inputs) >= len(m.Inputs) {
+		return m.unexpected(f)
 	}
+	var lacks []string
 	for i := range m.Inputs {
 		if name := m.Inputs[i].Name; !m.Inputs[i].Optional && find(f.Inputs, name) == nil {
 			lacks = append(lacks, "'"+name+"'")
 		}
 	}
 	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. Please provide all required input(s).",
-		len(m.Inputs), len(f.Inputs), m.Name, strings.Join(got, ","), strings.Join(lacks, ","))
+		len(m.Inputs), len(f.Inputs), m.Name, inputsGiven(f), strings.Join(lacks, ","))
 }
 
-// unexpected returns the error of a frame with more inputs than the model has.
+// unexpected returns the error of a frame with an input that the model does not have, or with an input twice.
 func (m *Model) unexpected(f *Frame) error {
 	names := make([]string, len(m.Inputs))
 	for i := range m.Inputs {
 		names[i] = m.Inputs[i].Name
 	}
+	wanted := strings.Join(names, ", ")
 	for i := range f.Inputs {
 		if name := f.Inputs[i].Name; !slices.Contains(names, name) {
-			return Errorf(InvalidArgument, "inputs", "unexpected inference input '%.64s' for model '%s': its inputs are %s", name, m.Name, strings.Join(names, ", "))
+			return Errorf(InvalidArgument, "inputs", "unexpected inference input '%.64s' for model '%s': its inputs are %s. Got input(s) [%s]", name, m.Name, wanted, inputsGiven(f))
 		}
 	}
-	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'", len(m.Inputs), len(f.Inputs), m.Name)
+	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s': its inputs are %s. Got input(s) [%s]", len(m.Inputs), len(f.Inputs), m.Name, wanted, inputsGiven(f))
+}
+
+// maxListed is the most inputs of a request that an error names.
+const maxListed = 16
+
+// inputsGiven lists the names of a frame's inputs for an error.
+func inputsGiven(f *Frame) string {
+	var names []string
+	for i := range f.Inputs[:min(len(f.Inputs), maxListed)] {
+		names = append(names, fmt.Sprintf("'%.64s'", f.Inputs[i].Name))
+	}
+	if len(f.Inputs) > maxListed {
+		names = append(names, "...")
+	}
+	return strings.Join(names, ",")
 }
 
 func find(ts []Tensor, name string) *Tensor {

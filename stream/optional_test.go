@@ -13,10 +13,14 @@ func TestOptional(t *testing.T) {
 	m := &Model{Name: "m", MaxBatch: 4, Inputs: []TensorSpec{spec("gain", true), spec("x", false), spec("bias", true)}}
 	for sent, want := range map[string]string{
 		"x": "", "x gain": "", "gain x bias": "", "bias x": "",
-		"gain":       "missing required input(s) ['x']",
-		"gain bias":  "missing required input(s) ['x']",
-		"x other":    "unexpected inference input 'other'",
-		"x gain one": "unexpected inference input 'one'",
+		"gain":                         "missing required input(s) ['x']",
+		"gain bias":                    "missing required input(s) ['x']",
+		"x other":                      "unexpected inference input 'other'",
+		"x gain one":                   "unexpected inference input 'one'",
+		"one":                          "Got input(s) ['one'], but missing required input(s) ['x']",
+		"a b c":                        "unexpected inference input 'a' for model 'm': its inputs are gain, x, bias. Got input(s) ['a','b','c']",
+		"x x gain x":                   "expected 3 inputs but got 4 inputs for model 'm': its inputs are gain, x, bias. Got input(s) ['x','x','gain','x']",
+		"x" + strings.Repeat(" a", 20): "Got input(s) ['x'" + strings.Repeat(",'a'", 15) + ",...]",
 	} {
 		f := &Frame{Codec: Tensors}
 		for _, name := range strings.Fields(sent) {

@@ -176,7 +176,7 @@ var failures = []struct {
 	{"infer same --request text.json", 1, "--request: found bad at byte 1"},
 	{"infer same --request type.json", 1, `--request: inputs[0].datatype: is "FP33"; expected one of`},
 	{"infer same --request output.json --addr HTTP", 1, `--request: outputs[0].name: model same has no output "nosuch"`},
-	{"infer find --request ok.json --addr HTTP", 1, `--request: inputs: expected 1 inputs but got 1 inputs for model 'find'. Got input(s) ['x'], but missing required input(s) ['image']`},
+	{"infer find --request ok.json --addr HTTP", 1, `--request: inputs: unexpected inference input 'x' for model 'find': its inputs are image. Got input(s) ['x']`},
 
 	{"examples", 2, "examples takes MODEL: 0 given"},
 	{"examples find --format cobol", 2, `--format: "cobol" is unknown: want curl, python, go or js`},
