@@ -54,10 +54,28 @@ def bad_reply(what: object) -> MillraceError:
     return MillraceError("internal", f"the server's reply cannot be read: {what}")
 
 
+def is_of_input(field: str) -> bool:
+    """Whether an error's field is an input, or a part of one."""
+    return field.startswith(("inputs.", "inputs["))
+
+
 def _own_text(text: str) -> str:
-    """Errors about unknown models have the server's own words in brackets, behind words that other clients look for."""
+    """The text of a server's error for users of this client. Errors about unknown models have the server's own words in
+    brackets, behind words that other clients look for; errors about a datatype get how to convert in Python."""
     found = re.fullmatch(r"Request for unknown model: .*? is not found \((.*)\)", text, re.S)
-    return found.group(1) if found else text
+    if found:
+        return found.group(1)
+    wanted = re.search(r" is (?:of )?[A-Z]+\d*, (?:model .* )?wants? (\w+)$", text)
+    if wanted and is_of_input(_field_of(text)):
+        return text + _cure(wanted.group(1))
+    return text
+
+
+def _cure(datatype: str) -> str:
+    """How to convert to a datatype; "" where numpy has no such type."""
+    names = {"BOOL": "bool_", "FP16": "float16", "FP32": "float32", "FP64": "float64"}
+    name = names.get(datatype, datatype.lower() if "INT" in datatype else "")
+    return f": convert an array by .astype(numpy.{name}), or use Tensor.of(value, \"{datatype}\")" if name else ""
 
 
 def of_status(status: int, reason: str, headers: dict, body: bytes) -> MillraceError:

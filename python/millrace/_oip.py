@@ -55,8 +55,21 @@ def is_array(value: Any) -> bool:
     return bool(np) and isinstance(value, np.ndarray)
 
 
-def inputs_of(given: Any, field: str = "inputs") -> list[Input]:
-    """The inputs of an argument, a dict of values by name."""
+def has_numbers(given: Any) -> bool:
+    """Whether a value by name is a number or a list, whose datatype depends on what the model declares."""
+    return isinstance(given, Mapping) and any(isinstance(value, (bool, int, float, list, tuple)) for value in given.values())
+
+
+def declared_of(metadata: Any) -> dict[str, str]:
+    """The datatypes of the inputs in the metadata of a model, by name. Datatypes that the client does not know are left out."""
+    inputs = metadata.get("inputs") if isinstance(metadata, dict) else None
+    return {t["name"]: t["datatype"] for t in inputs or () if isinstance(t, dict) and isinstance(t.get("name"), str)
+            and (t.get("datatype") == "BYTES" or t.get("datatype") in _tensors.DATATYPES)}
+
+
+def inputs_of(given: Any, declared: Mapping[str, str] | None = None, field: str = "inputs") -> list[Input]:
+    """The inputs of an argument, a dict of values by name. Numbers and lists of them become tensors of the datatype that
+    the model declares."""
     if not isinstance(given, Mapping):
         raise invalid(field, f"is {type(given).__name__}: want a dict of values by name")
     if not given:
@@ -66,6 +79,8 @@ def inputs_of(given: Any, field: str = "inputs") -> list[Input]:
         if not isinstance(name, str) or not name:
             raise invalid(field, f"has the name {name!r}: want the name of an input")
         try:
+            if declared and name in declared and has_numbers({name: value}):
+                value = _tensors.of_numbers(f"input {name}", value, declared[name])
             out.append(Input(*_tensors.describe(name, value, "input")))
         except Error as error:
             raise MillraceError("invalid_argument", f"{field}.{name}: {error.message}", field=f"{field}.{name}") from None

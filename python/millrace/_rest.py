@@ -13,11 +13,12 @@ import uuid
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from . import _oip
-from ._client_errors import MillraceError, bad_reply, invalid, of_message, of_status
+from ._client_errors import MillraceError, bad_reply, invalid, is_of_input, of_message, of_status
 from ._http import Event, Reply, Trust, address, escape, head, target
 from ._oip import size
 from ._tensors import Tensor
 
+_MAX_DECLARED = 256  # models whose datatypes a client keeps
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -32,7 +33,20 @@ class Call(NamedTuple):
     query: dict = {}
     timeout: float | None = None  # seconds; None = the client's
     accept: Callable[[int], bool] = lambda status: status // 100 == 2
+    refused: Callable[[MillraceError], None] | None = None  # is called with the error of a reply that is not accepted
     event: Callable[[Event], Any] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
+
+
+class After(NamedTuple):
+    """A call that depends on the reply to another one, which is made before it."""
+
+    first: Call
+    then: Callable[[Any], Call]  # gets what first.read returned
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that both calls together may take."""
+        return self.first.timeout
 
 
 class EndOfEvents(Exception):
@@ -170,7 +184,8 @@ def _server_timing(text: str) -> Timing:
 
 
 def _infer(model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapping | None, outputs: Iterable[str] | None,
-           classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any) -> Call:
+           classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any,
+           declared: Mapping[str, str] | None = None) -> Call:
     query: dict = {}
     if deadline is not None:
         query["deadline_ms"] = f"{seconds(deadline, 'deadline') * 1000:.3f}".rstrip("0").rstrip(".")  # type: ignore[operator]
@@ -198,7 +213,7 @@ def _infer(model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapp
             wanted.append(name)
         elif name not in wanted:
             raise invalid(f"classes.{name}", "is not among outputs")
-    given = _oip.inputs_of(inputs)
+    given = _oip.inputs_of(inputs, declared)
     binary = not as_json and not stream
     if wanted:
         members["outputs"] = [{"name": name, "parameters": {
@@ -326,6 +341,7 @@ class Calls:
         self._trust = Trust(self._to.tls, ca, fingerprint, ssl_context)
         self._headers = {**authorization(token), **(headers or {})}
         self._timeout = seconds(timeout, "timeout")
+        self._declared: dict[tuple[str, str], dict[str, str]] = {}  # datatypes of inputs by model and version
         head(self._to, "GET", "/", self._headers, None)  # checks the headers
 
     @property
@@ -344,11 +360,46 @@ class Calls:
     def _late(self, timeout: float | None) -> MillraceError:
         return MillraceError("timeout", f"timeout: the server at {self._to.named} has not answered within {timeout} s", field="timeout")
 
-    def _do(self, call: Call) -> Any:
+    def _do(self, call: Call | After) -> Any:
         raise NotImplementedError
 
-    def _events(self, call: Call) -> Any:
+    def _events(self, call: Call | After) -> Any:
         raise NotImplementedError
+
+    def _declaring(self, model: Any, version: Any, timeout: float | None) -> Call:
+        """The call for the datatypes that the inputs of a model declare; without an answer, none is known."""
+        def read(reply: Reply) -> dict[str, str]:
+            declared = _oip.declared_of(reply.json()) if reply.status == 200 else {}
+            if reply.status == 200:
+                if len(self._declared) >= _MAX_DECLARED:
+                    self._declared.clear()
+                self._declared[model, str(version or "")] = declared
+            return declared
+        return Call("GET", _model_path(model, version), read, timeout=timeout, accept=lambda status: True)
+
+    def _known(self, model: Any, version: Any) -> dict[str, str] | None:
+        """The datatypes that the inputs of a model declare, where they have been asked for."""
+        return self._declared.get((model, str(version or "")))
+
+    def _forget(self, model: Any, version: Any, error: MillraceError | None) -> None:
+        """Lets the next call ask again for the datatypes of a model, after an error about an input."""
+        if error is not None and is_of_input(error.field):
+            self._declared.pop((model, str(version or "")), None)
+
+    def _inferring(self, model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapping | None, outputs: Iterable[str] | None,
+                   classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any) -> Call | After:
+        """The call of an inference. Numbers in its inputs need the datatypes that the model declares."""
+        limit = seconds(timeout, "timeout")
+
+        def then(declared: dict[str, str] | None) -> Call:
+            call = _infer(model, inputs, picture, version, parameters, outputs, classes, id, deadline, as_json, stream, limit, declared)
+            call = call._replace(refused=lambda error: self._forget(model, version, error))
+            return call._replace(event=_answer_event) if stream else call
+
+        known = self._known(model, version)
+        if known is not None or picture is not None or not _oip.has_numbers(inputs):
+            return then(known)
+        return After(self._declaring(model, version, limit), then)
 
     def _get(self, path: str, query: dict | None = None) -> Any:
         return self._do(Call("GET", path, Reply.json, query=query or {}))
@@ -417,7 +468,8 @@ class Calls:
               deadline: float | None = None, json: bool = False, timeout: float | None = None) -> Any:
         """Runs one inference, and returns an Answer.
 
-        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists of them, Tensor)
+        inputs      values by name (numpy arrays, numbers, text, bytes, nested lists of them, Tensor). Numbers and lists of them
+                    become the datatype that the model declares; arrays and Tensor must have it
         picture     instead of inputs: the bytes of a JPEG, PNG or WebP picture
         parameters  for the model and the queue: strings, numbers, bools
         outputs     which outputs to return; None = all
@@ -425,14 +477,13 @@ class Calls:
         deadline    seconds from receipt; a request that would be answered later is not run, and is an error (timeout)
         json        tensors as numbers in JSON, in both directions, for debugging; otherwise they are raw bytes
         """
-        return self._do(_infer(model, inputs, picture, version, parameters, outputs, classes, id, deadline, json, False, seconds(timeout, "timeout")))
+        return self._do(self._inferring(model, inputs, picture, version, parameters, outputs, classes, id, deadline, json, False, timeout))
 
     def infer_stream(self, model: str, inputs: Any, *, version: Any = None, parameters: Mapping | None = None,
                      outputs: Iterable[str] | None = None, id: str = "", deadline: float | None = None, timeout: float | None = None) -> Any:
         """Runs an inference of a model that may answer several times, and iterates over its Answers. timeout: seconds
         until the next event; a heartbeat is none."""
-        call = _infer(model, inputs, None, version, parameters, outputs, None, id, deadline, False, True, seconds(timeout, "timeout"))
-        return self._events(call._replace(event=_answer_event))
+        return self._events(self._inferring(model, inputs, None, version, parameters, outputs, None, id, deadline, False, True, timeout))
 
     def generate(self, model: str, members: Mapping, *, version: Any = None, timeout: float | None = None) -> Any:
         """Runs an inference whose inputs, parameters and outputs are members of JSON objects, and returns a dict."""
@@ -509,4 +560,9 @@ def _plain_event(event: Event) -> Event:
 
 def failed(call: Call, reply: Reply) -> MillraceError | None:
     """The error of a reply whose status the call does not accept."""
-    return None if call.accept(reply.status) else of_status(reply.status, reply.reason, reply.headers, bytes(reply.body))
+    if call.accept(reply.status):
+        return None
+    error = of_status(reply.status, reply.reason, reply.headers, bytes(reply.body))
+    if call.refused is not None:
+        call.refused(error)
+    return error

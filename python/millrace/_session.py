@@ -8,6 +8,7 @@ connection is an error with `lost`.
 from __future__ import annotations
 
 import collections
+import copy
 import json
 import math
 import struct
@@ -168,7 +169,7 @@ class Frame:
     trace       a W3C traceparent
     """
 
-    __slots__ = ("parts", "size", "kind", "codec", "flags", "width", "height", "capture", "deadline", "ext", "last")
+    __slots__ = ("parts", "size", "kind", "codec", "flags", "width", "height", "capture", "deadline", "ext", "last", "inputs")
 
     def __init__(self, data: Any = None, inputs: Any = None, *, codec: str | None = None, width: int = 0, height: int = 0, key: bool = False,
                  discontinuity: bool = False, must: bool = False, last: bool = False, capture: float = 0.0, deadline: float | None = None,
@@ -180,7 +181,10 @@ class Frame:
         if codec is not None and codec != "auto" and codec not in CODECS[:-1]:
             raise invalid("codec", f"{codec!r} is unknown: want auto, {', '.join(CODECS[:-1])}")
         self.codec, self.kind = codec, _FRAME
-        if inputs is not None:
+        self.inputs: Any = None
+        if _oip.has_numbers(inputs):
+            self.inputs, self.parts = dict(inputs), ()  # until a stream knows the datatypes of its model
+        elif inputs is not None:
             self._put_inputs(_oip.inputs_of(inputs))
         elif _oip.is_array(data):
             if data.dtype != "uint8" or data.ndim != 3 or data.shape[2] != 3:
@@ -198,7 +202,18 @@ class Frame:
         self.last = bool(last)
         self.flags = (_KEY if key else 0) | (_DISCONTINUITY if discontinuity else 0) | (_MUST if must else 0) | (_END if last else 0)
         self.ext = _ext(trace, region, parameters_of(parameters) if parameters else None)
+        self._measure()
+
+    def _measure(self) -> None:
         self.size = _HEADER.size + len(self.ext) + sum(map(_oip.size, self.parts))
+
+    def converted(self, declared: Mapping[str, str]) -> Frame:
+        """The frame with its numbers as the datatypes that the model declares."""
+        frame = copy.copy(self)
+        frame._put_inputs(_oip.inputs_of(self.inputs, declared))
+        frame.inputs = None
+        frame._measure()
+        return frame
 
     def _put_inputs(self, given: list[_oip.Input]) -> None:
         head = json.dumps({"inputs": [t.binary() for t in given]}, separators=(",", ":")).encode()
@@ -280,6 +295,7 @@ class StreamState:
         self.advice: dict[str, Any] = {}
         self.stats: dict[str, Any] = {}
         self.changed: Callable[[], None] = lambda: None  # is called after each change
+        self.refused: Callable[[MillraceError], None] = lambda error: None  # is called with the error of a frame
         self.told: Callable[[str, Any], None] = lambda what, value: None  # advice, stats, refused
         self.sid = 0
         self.next_seq = 0
@@ -617,6 +633,7 @@ class SessionState:
         elif "seq" in m and m["seq"] != _CONFIG_SEQ:
             reply = Result("error", m["seq"])
             reply.error, reply.trace = error, m.get("traceresponse", "")
+            st.refused(error)
             st.settle([(m["seq"], m["seq"])], m.get("ack", 0), m.get("credit_limit", 0), reply)
         elif st.state == OPENING and st.reopened and is_temporary(error) and self.retry(st, error):
             pass  # a server that has just been started may still load the model

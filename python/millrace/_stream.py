@@ -71,6 +71,7 @@ class Stream(StreamView):
         self._waiting: list[asyncio.Future] = []
         self._reader: Any = None  # the task or thread that has read last
         state.changed, state.told = self._changed, self._told
+        state.refused = lambda error: session._client._forget(state.model, state.version, error)
 
     def _changed(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -110,7 +111,7 @@ class Stream(StreamView):
         """Sends one frame, and returns its number, or None when it was not sent: with wait=False it is left out when there
         is no connection or no credit, and with a timeout (seconds) when it would have to wait longer. In `every` it waits
         for credit; in `latest` it needs none, since the server drops older frames. The arguments are those of Frame."""
-        frame = data if isinstance(data, Frame) else Frame(data, inputs, **options)
+        frame = await self._converted(data if isinstance(data, Frame) else Frame(data, inputs, **options))
         st = self._state
         if _caller is None:
             _caller = asyncio.current_task()
@@ -124,6 +125,12 @@ class Stream(StreamView):
         if not ready() and (not wait or not await self._wait(ready, seconds(timeout, "timeout"))):
             return None
         return await self._send(frame)
+
+    async def _converted(self, frame: Frame) -> Frame:
+        """The frame as the model declares its inputs."""
+        if frame.inputs is None:
+            return frame
+        return frame.converted(await self._session._client._declared_by(self._state.model, self._state.version))
 
     async def _send(self, frame: Frame) -> int:
         seq, message = self._state.send(frame)
@@ -209,6 +216,7 @@ class Stream(StreamView):
         results = self._take(caller)
         if results and not may_send():
             return False, results
+        frame = await self._converted(frame)
         st.check_send(frame.size)
         if not may_send():
             return False, results

@@ -261,7 +261,33 @@ def convert(name: str, value: Any, datatype: str) -> Tensor:
         raise Error(f"output {name} does not fit into {datatype}: {e}") from None
 
 
+def of_numbers(what: str, value: Any, datatype: str) -> Tensor:
+    """Returns a number, a bool or nested lists of them as a tensor of the datatype that a model declares. Texts stay BYTES.
+    Raises Error for numbers that the datatype does not hold: floats for integers, and integers outside its range."""
+    shape, flat, kinds = _flatten(what, value)
+    natural = _natural(what, kinds) if flat else datatype
+    if natural in ("BYTES", datatype):
+        return _pack(what, shape, flat, natural)
+    is_integer = datatype.strip("U").startswith("INT")
+    if "BOOL" in (natural, datatype) or datatype == "BYTES" or natural == "FP64" and is_integer:
+        given = {"BOOL": "bools", "INT64": "integers", "FP64": "floats"}[natural]
+        raise Error(f"{what} has {given}, and the model takes {datatype}: convert the values")
+    if is_integer:
+        bits = 8 * DATATYPES[datatype][1]
+        least, most = (0, (1 << bits) - 1) if datatype[0] == "U" else (-1 << bits - 1, (1 << bits - 1) - 1)
+        outside = next((n for n in flat if not least <= n <= most), None)
+        if outside is not None:
+            raise Error(f"{what} has {outside}, which {datatype} does not hold: want {least} to {most}")
+    return _pack(what, shape, flat, datatype)
+
+
 def _of_lists(what: str, value: Any, datatype: str = "") -> Tensor:
+    shape, flat, kinds = _flatten(what, value)
+    return _pack(what, shape, flat, datatype or _natural(what, kinds))
+
+
+def _flatten(what: str, value: Any) -> tuple[list[int], list[Any], set[type]]:
+    """Returns the shape of nested lists, their elements and the types of these."""
     shape: list[int] = []
     flat = [value]
     while flat and isinstance(flat[0], (list, tuple)):
@@ -274,19 +300,24 @@ def _of_lists(what: str, value: Any, datatype: str = "") -> Tensor:
     if any(hasattr(k, "item") for k in kinds):  # numbers of numpy
         flat = [e.item() if hasattr(e, "item") and not getattr(e, "shape", ()) else e for e in flat]
         kinds = {type(e) for e in flat}
-    if datatype:
-        pass
-    elif kinds <= {bool}:
-        datatype = "BOOL"
-    elif kinds <= {int}:
-        datatype = "INT64"
-    elif kinds <= {int, float}:
-        datatype = "FP64"
-    elif kinds <= {str, bytes}:
-        datatype = "BYTES"
-    else:
-        names = ", ".join(sorted(k.__name__ for k in kinds))
-        raise Error(f"{what} is of type {names}: want an array, numbers, bytes, str or lists of one of them")
+    return shape, flat, kinds
+
+
+def _natural(what: str, kinds: set[type]) -> str:
+    """Returns the datatype of elements of these types where nothing declares one."""
+    if kinds <= {bool}:
+        return "BOOL"
+    if kinds <= {int}:
+        return "INT64"
+    if kinds <= {int, float}:
+        return "FP64"
+    if kinds <= {str, bytes}:
+        return "BYTES"
+    names = ", ".join(sorted(k.__name__ for k in kinds))
+    raise Error(f"{what} is of type {names}: want an array, numbers, bytes, str or lists of one of them")
+
+
+def _pack(what: str, shape: list[int], flat: list[Any], datatype: str) -> Tensor:
     try:
         if datatype == "BYTES":
             return Tensor(datatype, shape, [e.encode() if isinstance(e, str) else bytes(memoryview(e)) for e in flat])

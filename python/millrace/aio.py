@@ -25,7 +25,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from . import _http, _websocket
 from ._client_errors import MillraceError, bad_reply, invalid, of_status
 from ._http import Event, Reply
-from ._rest import Answer, Call, Calls, EndOfEvents, Timing, failed, parameters_of
+from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, parameters_of
 from ._session import (CLOSED, MAX_UNENDED, OPENING, PROTOCOL, TICKET, Frame, Message, Policy, Result, SessionState, StreamState,
                        is_temporary, lost, text)
 from ._stream import Stream
@@ -174,10 +174,10 @@ class Client(Calls):
             connection.close()
             raise
 
-    async def _do(self, call: Call) -> Any:
+    async def _do(self, call: Call | After) -> Any:
         timeout = self._timeout if call.timeout is None else call.timeout
         try:
-            reply = await asyncio.wait_for(self._exchange(call), timeout)
+            call, reply = await asyncio.wait_for(self._both(call), timeout)
         except asyncio.TimeoutError:
             raise self._late(timeout) from None
         except (OSError, EOFError) as error:
@@ -186,6 +186,17 @@ class Client(Calls):
         if error is not None:
             raise error
         return call.read(reply)
+
+    async def _both(self, call: Call | After) -> tuple[Call, Reply]:
+        """Carries out a call, and before it the one on which it depends. It returns the call and its reply."""
+        if isinstance(call, After):
+            call = call.then(call.first.read(await self._exchange(call.first)))
+        return call, await self._exchange(call)
+
+    async def _declared_by(self, model: str, version: Any) -> dict[str, str]:
+        """The datatypes that the inputs of a model declare."""
+        known = self._known(model, version)
+        return known if known is not None else await self._do(self._declaring(model, version, None))
 
     async def _exchange(self, call: Call) -> Reply:
         connection, reply = await self._send(call)
@@ -200,8 +211,10 @@ class Client(Calls):
             connection.close()
         return reply
 
-    async def _events(self, call: Call) -> AsyncIterator[Any]:
+    async def _events(self, call: Call | After) -> AsyncIterator[Any]:
         timeout = self._timeout if call.timeout is None else call.timeout
+        if isinstance(call, After):
+            call = call.then(await self._do(call.first))
         connection = None
         try:
             connection, reply = await asyncio.wait_for(self._send(call), timeout)

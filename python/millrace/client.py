@@ -27,7 +27,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from . import _http, aio
 from ._client_errors import MillraceError
 from ._http import Event, Reply
-from ._rest import Answer, Call, Calls, EndOfEvents, Timing, failed, seconds
+from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, seconds
 from ._session import CLOSED, Frame, Policy, Result
 from ._oip import size
 from ._stream import StreamView
@@ -243,9 +243,15 @@ class Client(Calls):
                 return
         connection.close()
 
-    def _do(self, call: Call) -> Any:
+    def _do(self, call: Call | After) -> Any:
         timeout = self._timeout if call.timeout is None else call.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
+        if isinstance(call, After):
+            call = call.then(self._exchange(call.first, timeout, deadline))
+        return self._exchange(call, timeout, deadline)
+
+    def _exchange(self, call: Call, timeout: float | None, deadline: float | None) -> Any:
+        """Sends a request, and returns what its reply says. timeout is that of the user, for the error."""
         try:
             connection, reply = self._send(call, deadline)
             try:
@@ -263,8 +269,10 @@ class Client(Calls):
             raise error
         return call.read(reply)
 
-    def _events(self, call: Call) -> Iterator[Any]:
+    def _events(self, call: Call | After) -> Iterator[Any]:
         timeout = self._timeout if call.timeout is None else call.timeout
+        if isinstance(call, After):
+            call = call.then(self._do(call.first))
 
         def deadline() -> float | None:
             return None if timeout is None else time.monotonic() + timeout

@@ -66,6 +66,19 @@ class TestAsync(unittest.IsolatedAsyncioTestCase):
             self.assertEqual([r.seq async for r in stream], [1])  # what came before the end can still be read
             self.assertEqual(stream.counts["sent"], 2)
 
+    async def test_lists_become_the_declared_datatypes(self):
+        """The inputs of `count` are INT32 and UINT32, and Python's numbers would be INT64."""
+        members = {"IN": [7, 8], "DELAY": [0, 10], "WAIT": [0]}
+        async with Client(self.server.addr) as c:
+            self.assertEqual([a.outputs["OUT"].tolist() async for a in c.infer_stream("count", members)], [[7], [8]])
+        async with Client(self.server.addr) as c:
+            with self.assertRaises(MillraceError) as caught:
+                await c.infer("count", {**members, "WAIT": [-1]})
+            self.assertEqual((caught.exception.field, caught.exception.status), ("inputs.WAIT", 0))
+        async with Client(self.server.addr) as c, await c.open("count", policy="every") as stream:
+            results = [r async for r in stream.map([members])]
+            self.assertEqual([r.outputs["OUT"].tolist() for r in results if r.outputs], [[7], [8]])
+
     async def test_a_lost_connection(self):
         way = Way(self.server.port)
         changes = []

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -179,6 +180,92 @@ class TestCalls(WithServer):
             np.testing.assert_array_equal(got, array, err_msg=name)
             self.assertEqual(got.dtype.newbyteorder("="), array.dtype.newbyteorder("="))
         self.fails("invalid_argument", "inputs.x", self.client.infer, "id", {"x": np.zeros(2, dtype="complex64")})
+
+    def declaring(self) -> None:
+        """Starts a server with models that declare datatypes: `typed`, all of whose inputs are optional, and `plain`."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        models = {
+            "typed": "f: Tensor['FP32', -1] = None, h: Tensor['FP16', -1] = None, b: Tensor['BF16', -1] = None, u: Tensor['UINT8', -1] = None,"
+                     "w: Tensor['UINT64', -1] = None, i: Tensor['INT32', -1] = None, o: Tensor['BOOL', -1] = None, t: Tensor['BYTES', -1] = None",
+            "plain": "f: Tensor['FP32', -1]"}
+        arguments = []
+        for name, inputs in models.items():
+            path = os.path.join(folder, name + ".py")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f"from millrace import Tensor\ndef infer({inputs}):\n    return {{k: v for k, v in locals().items() if v is not None}}\n")
+            arguments += ["--model", f"{name}={path},python={sys.executable}"]
+        server = Server(*arguments)
+        self.addCleanup(server.stop)
+        self.typed = Client(server.addr, timeout=30)
+        self.addCleanup(self.typed.close)
+
+    def test_lists_become_the_declared_datatypes(self):
+        self.declaring()
+        given = {"f": [0.5, 2], "h": (0.5, -2.0), "u": [0, 255], "w": [2 ** 64 - 1], "i": [-(2 ** 31), 2 ** 31 - 1], "o": [True, False], "t": ["a", b"b"]}
+        datatypes = {"f": "FP32", "h": "FP16", "u": "UINT8", "w": "UINT64", "i": "INT32", "o": "BOOL", "t": "BYTES"}
+        as_json = {k: v for k, v in given.items() if k != "h"}
+        with self.typed.open("typed", policy="every") as stream:
+            stream.send(inputs=given)
+            streamed = stream.receive()
+            mapped, = stream.map([given])
+        for answer in (self.typed.infer("typed", given), streamed, mapped, self.typed.infer("typed", as_json, json=True)):
+            for name, tensor in answer.outputs.items():
+                self.assertEqual((name, tensor.datatype), (name, datatypes[name]))
+                self.assertEqual(tensor.elements(), [b"a", b"b"] if name == "t" else list(given[name]), name)
+        self.assertIn(self.typed.infer("typed", {"b": [1.5]}).outputs["b"].elements(), ([1.5], [0x3FC0]))  # numpy has no BF16
+        self.assertEqual(self.typed.infer("typed", {"f": []}).outputs["f"].shape, (0,))
+
+    def test_numbers_that_the_declared_datatype_does_not_hold(self):
+        self.declaring()
+        for name, value, words in (
+            ("u", [3, 256], "has 256, which UINT8 does not hold: want 0 to 255"), ("u", [-1], "has -1, which"), ("i", [2 ** 31], "INT32 does not hold"),
+            ("w", [2 ** 64], "UINT64 does not hold"), ("i", [1.5], "has floats, and the model takes INT32"), ("h", [1e6], "does not fit into FP16"),
+            ("f", [True], "has bools, and the model takes FP32"), ("o", [1], "has integers, and the model takes BOOL"),
+            ("t", [1], "has integers, and the model takes BYTES"), ("f", [[1], [2, 3]], "lists of different lengths"),
+        ):
+            error = self.fails("invalid_argument", f"inputs.{name}", self.typed.infer, "typed", {name: value})
+            self.assertIn(words, error.message)
+            with self.typed.open("typed") as stream:
+                self.fails("invalid_argument", f"inputs.{name}", stream.send, inputs={name: value})
+        for model, field in (("typed", "inputs.f"), ("plain", "inputs[0].datatype")):
+            error = self.fails("invalid_argument", field, self.typed.infer, model, {"f": ["text"]}, status=400)
+            self.assertIn("BYTES", error.message)
+            if _tensors.numpy():
+                doubles = {"f": _tensors.numpy().zeros(2)}
+                error = self.fails("invalid_argument", field, self.typed.infer, model, doubles, status=400)
+                self.assertRegex(error.message, r"is (of )?FP64, .*wants? FP32: convert an array by \.astype\(numpy\.float32\)")
+                with self.typed.open(model, policy="every") as stream:
+                    stream.send(inputs=doubles)
+                    self.assertIn(".astype(numpy.float32)", stream.receive().error.message)
+
+    def test_datatypes_are_asked_for_once_and_again_after_a_refusal(self):
+        asked = []
+
+        class Counting(Client):
+            def _declaring(self, *args):
+                asked.append(args[0])
+                return super()._declaring(*args)
+
+        self.declaring()
+        client = Counting(self.typed.addr, timeout=30)
+        self.addCleanup(client.close)
+        for _ in range(3):
+            client.infer("plain", {"f": [1.0]})
+        self.assertEqual(asked, ["plain"])
+        client._declared["plain", ""]["f"] = "FP64"  # as when another model was loaded by this name
+        self.fails("invalid_argument", "inputs[0].datatype", client.infer, "plain", {"f": [1.0]})
+        self.assertEqual(client.infer("plain", {"f": [1.0]}).outputs["f"].datatype, "FP32")
+        self.assertEqual(asked, ["plain"] * 2)
+        with client.open("plain", policy="every") as stream:
+            own = client._async
+            stream.send(inputs={"f": [1.0]})
+            self.assertEqual(stream.receive().outputs["f"].datatype, "FP32")
+            own._declared["plain", ""]["f"] = "FP64"
+            stream.send(inputs={"f": [1.0]})
+            self.check(stream.receive().error, "invalid_argument", "inputs.f.datatype")
+            stream.send(inputs={"f": [1.0]})
+            self.assertEqual(stream.receive().outputs["f"].datatype, "FP32")
 
     def test_pictures_classes_and_deadlines(self):
         answer = self.client.infer("find", picture=PICTURE)
