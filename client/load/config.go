@@ -54,6 +54,9 @@ type Config struct {
 	Progress func(Row) `json:"-"`              // called after each second, from one goroutine
 }
 
+// DefaultSize is the size of a frame in bytes when the Config has none.
+const DefaultSize = 1024
+
 // Bounds of a Config.
 const (
 	MaxStreams  = 20000
@@ -72,7 +75,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Streams, 1)
 	or(&c.Burst, 1)
 	or(&c.Window, 1)
-	or(&c.Size, 1024)
+	or(&c.Size, DefaultSize)
 	if c.Protocol == "" {
 		c.Protocol = WebSocketProtocol
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/client"
 	"millrace/client/load"
+	"millrace/stream"
 )
 
 const benchExamples = `  millrace bench --model identity --streams 32 --window 8 --size 30000
@@ -49,7 +51,7 @@ latencies are measured from the time at which a frame was due. The exit status i
 	f.DurationVar(&cfg.Warmup, "warmup", 0, "time after the ramp-up that rates and latencies leave out")
 	f.DurationVar(&cfg.Deadline, "deadline", 0, "answers older than this do not count as goodput")
 	f.DurationVar(&cfg.Grace, "grace", 0, "how long to wait for the last endings, at most (5s)")
-	f.IntVar(&cfg.Size, "size", 0, "size of a frame in bytes (1024)")
+	f.IntVar(&cfg.Size, "size", 0, "size of a frame in bytes (1024; with --tensor one row of the model's input)")
 	f.StringVar(&cfg.File, "file", "", "each frame is this file, such as a picture")
 	f.StringVar(&cfg.Dir, "dir", "", "the frames are the files of this folder, repeated")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "seed of the random gaps")
@@ -101,6 +103,9 @@ latencies are measured from the time at which a frame was due. The exit status i
 			return suggestModel(c.Context(), cl, cfg.Model, err)
 		}
 		cfg.Any = cfg.Tensor && len(m.Inputs) == 0
+		if cfg.Tensor && cfg.Size == 0 && len(m.Inputs) == 1 {
+			cfg.Size = tensorSize(m.Inputs[0])
+		}
 		var seconds *os.File
 		if csv != "" {
 			if seconds, err = os.Create(csv); err != nil {
@@ -115,9 +120,36 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if err != nil {
 			return err
 		}
-		return writeReport(c, r, asJSON, seconds)
+		err = writeReport(c, r, asJSON, seconds)
+		if err != nil && cfg.File == "" && cfg.Dir == "" && refusesFrames(r) {
+			err = fmt.Errorf("%w. A frame has --size bytes: for other ones give --size, or --file with a picture or the bytes of a tensor", err)
+		}
+		return err
 	}
 	return c
+}
+
+// tensorSize returns the size of a frame for an input: one row, and of further free dimensions as many elements as
+// make about the size of other frames. It is 0, the size of other frames, where the size of an element is not fixed.
+func tensorSize(input client.Tensor) int {
+	size := stream.Datatype(input.Datatype).Size()
+	free := false
+	for i, d := range input.Shape {
+		if d >= 0 {
+			size *= d
+		} else if i > 0 {
+			free = true
+		}
+	}
+	if free && size > 0 {
+		size *= max(load.DefaultSize/size, 1)
+	}
+	return size
+}
+
+// refusesFrames reports whether the server has refused all frames for what they are.
+func refusesFrames(r *load.Report) bool {
+	return r.Answered == 0 && r.Errors[string(stream.InvalidArgument)]+r.Errors[string(stream.Unsupported)]+r.Errors[string(stream.TooLarge)] > 0
 }
 
 // writeReport writes the report, and its seconds to a file that may be nil.

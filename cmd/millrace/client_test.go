@@ -17,6 +17,7 @@ import (
 	"millrace/client"
 	"millrace/client/load"
 	"millrace/client/play"
+	"millrace/internal/onnxfile"
 	"millrace/internal/testneeds"
 )
 
@@ -300,6 +301,35 @@ func whole(t *testing.T, file string) {
 	}
 	if img, _, err := image.Decode(bytes.NewReader(b)); err != nil || img.Bounds().Dx() < 320 {
 		t.Errorf("%s: %v", file, err)
+	}
+}
+
+// TestBenchTensor: a frame for a model of batches is one row, whatever the sizes of its batches, unless --size says otherwise.
+func TestBenchTensor(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}
+	for name, dims := range map[string][]any{"rows": {"batch", 4}, "free": {"batch", 4, "length"}} {
+		file := filepath.Join(dir, name+".onnx")
+		if err := os.WriteFile(file, onnxfile.Identity(onnxfile.Float32, dims...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--model", name+"="+file+",batching.max_size=2")
+	}
+	_, addr := readyServer(t, onnxRun(t, args...))
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--model rows", 0, "3 answered"},
+		{"--model rows --size 32", 0, "3 answered"},
+		{"--model rows --size 48", 1, "A frame has --size bytes: for other ones give --size, or --file"},
+		{"--model free --option shape=1,4,64", 0, "3 answered"},
+	} {
+		args := append([]string{"bench", "--addr", addr, "--protocol", "rest", "--tensor", "--frames", "3"}, strings.Fields(c.args)...)
+		if out, stderr, code := millrace(t, args...); code != c.code || !strings.Contains(out+stderr, c.want) {
+			t.Errorf("%s: exit status %d\n%s%s", c.args, code, out, stderr)
+		}
 	}
 }
 
