@@ -33,7 +33,7 @@ func examplesCommand() *cobra.Command {
 bytes, and picture.jpg of the current folder when the model takes pictures. Inputs that have a default are left
 out. A class in Python with a picture and further inputs without a default gets the picture and the other inputs in
 one request. Outputs that JSON cannot carry, such as a picture in BYTES, are asked for as binary data, and the calls
-of curl, Python and Go save such an output to OUTPUT.bin. For a program with JSON, such as a class in Python, the
+save such an output to OUTPUT.bin. For a program with JSON, such as a class in Python, the
 calls go to its routes at /apps/MODEL/, with bodies made from its type hints. A model that declares no inputs gets
 a tensor x as an example. The calls of a model that may answer more than once read its events. Where the server wants a key, the calls read the key from
 the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
@@ -490,9 +490,15 @@ async function infer(body, headers) {
 {{- end}}
 }
 
-{{if .Binary}}function show([{outputs}, data]) {
+{{if .Binary}}{{if .Save}}async {{end}}function show([{outputs}, data]) {
   for (const {name, datatype, shape, parameters: {binary_data_size: size}} of outputs) {
     console.log(name, datatype, shape, data.slice(0, Math.min(size, 8)));
+{{- if .Save}}
+    if (name === {{printf "%q" .Save}}) { // an element of BYTES has its length in front, in 4 bytes. In Node:
+      const {writeFile} = await import('node:fs/promises');
+      await writeFile('{{.SaveFile}}', new Uint8Array(data.slice(4, size)));
+    }
+{{- end}}
     data = data.slice(size);
   }
 }
@@ -506,16 +512,16 @@ const inputs = [
   {name: {{printf "%q" .Name}}, datatype: {{printf "%q" .Datatype}}, shape: {{.JSONShape}}, data: Array({{.Elements}}).fill({{.Zero}})},
 {{- end}}
 ];
-show(await infer(JSON.stringify({inputs}), {'Content-Type': 'application/json'}));
+{{if .Save}}await {{end}}show(await infer(JSON.stringify({inputs}), {'Content-Type': 'application/json'}));
 
 {{end}}// Tensors as bytes behind the JSON, little-endian.
 const header = new TextEncoder().encode({{printf "%q" .Header}});
-show(await infer(new Blob([header, new Uint8Array({{.Bytes}})]), {'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': String(header.length)}));
+{{if .Save}}await {{end}}show(await infer(new Blob([header, new Uint8Array({{.Bytes}})]), {'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': String(header.length)}));
 {{if .Pictures}}
 // A picture, of any size: JPEG, PNG or WebP. In Node:
 const {readFile} = await import('node:fs/promises');
 const picture = new Blob([await readFile('picture.jpg')], {type: 'image/jpeg'});
-show(await infer(picture, {'Content-Type': 'image/jpeg'}));
+{{if .Save}}await {{end}}show(await infer(picture, {'Content-Type': 'image/jpeg'}));
 {{end}}
 {{- if .Mixed}}
 // A picture, of any size, in base64, and the other inputs as tensors: JPEG, PNG or WebP. In Node:
@@ -530,7 +536,7 @@ const mixed = [
 {{- end}}
 {{- end}}
 ];
-show(await infer(JSON.stringify({inputs: mixed}), {'Content-Type': 'application/json'}));
+{{if .Save}}await {{end}}show(await infer(JSON.stringify({inputs: mixed}), {'Content-Type': 'application/json'}));
 {{end}}`
 
 const pythonEvents = `

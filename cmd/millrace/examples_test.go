@@ -66,7 +66,7 @@ func TestExamples(t *testing.T) {
 					t.Fatalf("exit status %d\n%s", code, stderr)
 				}
 				out := runExample(t, format, dir, root, text)
-				if strings.HasPrefix(c.model, "shot") && format != "js" {
+				if strings.HasPrefix(c.model, "shot") {
 					checkSaved(t, filepath.Join(dir, c.want+".bin"), text)
 				}
 				want := c.want + " "
