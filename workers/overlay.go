@@ -41,7 +41,11 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		f, isModel := t.FindRequest(name)
 		if !isModel {
 			if _, isList := of.FindList(name); isList {
-				errs = append(errs, stream.Errorf(stream.InvalidArgument, name, "can only be set in the server's configuration"))
+				hint := ""
+				if name == kind.Others {
+					hint = "; a load names each of them itself, such as threshold=250"
+				}
+				errs = append(errs, stream.Errorf(stream.InvalidArgument, name, "can only be set in the server's configuration%s", hint))
 				continue
 			}
 			var isKind bool

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -97,11 +98,26 @@ func (o *answerWriter) answer(file string, a *client.Answer, saved []string) err
 	if err := table(o.w, answerRows(a, shown, saved, !o.many)...); err != nil || shown == nil {
 		return err
 	}
-	if len(result.Boxes) == 0 {
-		_, err := fmt.Fprintln(o.w, "no boxes")
+	if len(result.Boxes) > 0 {
+		err := table(o.w, boxRows(result.Boxes)...)
+		return errors.Join(err, o.leftOut(a, len(result.Boxes)))
+	}
+	if _, err := fmt.Fprintln(o.w, "no boxes"); err != nil {
 		return err
 	}
-	return table(o.w, boxRows(result.Boxes)...)
+	return o.leftOut(a, 0)
+}
+
+// leftOut writes how many boxes of an answer are not shown: a box with NaN or infinity cannot be drawn.
+func (o *answerWriter) leftOut(a *client.Answer, shown int) error {
+	for i := range a.Outputs {
+		t := &a.Outputs[i]
+		if n := len(t.Data) / 16; t.Name == "boxes" && n > shown { // 4 coordinates in FP32
+			_, err := fmt.Fprintf(o.w, "not shown: %d of %d boxes, which have NaN or infinity, or are more than can be drawn (--json has all)\n", n-shown, n)
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *answerWriter) json(file string, a *client.Answer) error {
@@ -258,7 +274,11 @@ func summaryOf(t *stream.Tensor, save bool) string {
 		return fmt.Sprintf(": --save %s=out.%s", t.Name, ending)
 	}
 	if t.Datatype == stream.Bytes {
-		if list := elements(t); len(list) == 1 && !utf8.Valid(list[0]) {
+		list := elements(t)
+		if len(list) == 1 && len(list[0]) > most && json.Valid(list[0]) { // as it is: its quotes are not escaped again
+			return string(list[0][:most]) + "..." + flag("json")
+		}
+		if len(list) == 1 && !utf8.Valid(list[0]) {
 			if kind := codec.Sniff(list[0]); kind != codec.Unknown {
 				return fmt.Sprintf("a picture of type %s, %d bytes%s", kind, len(list[0]), flag(endingOf(kind)))
 			}

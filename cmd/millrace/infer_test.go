@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"image/color"
 	"image/jpeg"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +19,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/client"
 	"millrace/examples/spotter"
 	"millrace/internal/codec"
 	"millrace/internal/testneeds"
@@ -77,6 +80,33 @@ func TestInferBoxes(t *testing.T) {
 	after, errAfter := os.ReadFile(drawn)
 	if errBefore != nil || errAfter != nil || codec.Sniff(after) != codec.PNG || string(before) == string(after) {
 		t.Errorf("the overlay: %v, %v, %d bytes", errBefore, errAfter, len(after))
+	}
+}
+
+// TestAnswerRows: a long JSON text is printed as it is, and boxes that cannot be shown are counted.
+func TestAnswerRows(t *testing.T) {
+	text := `{"count":5000,"found":[` + strings.Repeat(`{"x":1},`, 20) + `{}]}`
+	nan := float32(math.NaN())
+	boxes := stream.AppendFloat32(nil, 1, 2, 3, 4, nan, 2, 3, 4)
+	list := []stream.Tensor{
+		{Name: "output", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)},
+		{Name: "boxes", Datatype: stream.Float32, Shape: []int{2, 4}, Data: boxes},
+	}
+	for _, c := range []struct {
+		boxes []byte
+		want  string
+	}{{boxes, "not shown: 1 of 2 boxes"}, {boxes[16:], "no boxes\nnot shown: 1 of 1 boxes"}, {boxes[:16], "1.0"}} {
+		list[1].Data, list[1].Shape = c.boxes, []int{len(c.boxes) / 16, 4}
+		var b strings.Builder
+		if err := (&answerWriter{w: &b}).answer("", &client.Answer{Model: "m", Outputs: list}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), c.want) || !strings.Contains(b.String(), `{"count":5000,"found":[{"x":1},`) || !strings.Contains(b.String(), "--save output=out.json") {
+			t.Errorf("%s, want %q", b.String(), c.want)
+		}
+		if strings.Contains(b.String(), "not shown") != strings.Contains(c.want, "not shown") {
+			t.Errorf("%s", b.String())
+		}
 	}
 }
 

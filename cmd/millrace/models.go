@@ -279,6 +279,9 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		if swap { // beside the endpoint, which scripts read
 			_, _ = fmt.Fprintln(c.ErrOrStderr(), swapped(path, changed))
 		}
+		if !swap && endpoint != name {
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "a further endpoint, because %s runs with other parameters: millrace models swap %s changes %s itself\n", name, name, name)
+		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), endpoint)
 		return err
 	}

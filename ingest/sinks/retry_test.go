@@ -83,8 +83,13 @@ func TestWebhookLogs(t *testing.T) {
 		h.Close()
 		h.Run(t.Context())
 		failed, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "level=INFO")
-		if failed != 3 || again != 2 || strings.Count(log.String(), "\n") != 5 || strings.Count(log.String(), "stream=door address=http://receiver.test") != 5 {
-			t.Errorf("%d failures and %d successes are logged, want 3 and 2:\n%s", failed, again, &log)
+		if failed != 4 || again != 2 || strings.Count(log.String(), "\n") != 6 || strings.Count(log.String(), "stream=door address=http://receiver.test") != 6 {
+			t.Errorf("%d failures and %d successes are logged, want 4 and 2:\n%s", failed, again, &log)
+		}
+		for _, want := range []string{"results wait", "refuses a delivery, which is not tried again", "takes results again", "lost=0", "loses results", "lost=100"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, &log)
+			}
 		}
 		if strings.Contains(log.String(), secret) || !strings.Contains(log.String(), "Service Unavailable") {
 			t.Errorf("the log has a secret, or not the reason:\n%s", &log)

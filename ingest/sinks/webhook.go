@@ -77,6 +77,8 @@ type webhook struct {
 	client              *http.Client
 	queue               chan []byte // closed by Close
 	backoff             backoff.Backoff
+	lostBefore          uint64 // results, before the first failure in a row
+	told                bool   // the log has that results are lost, since that failure
 
 	counters
 }
@@ -129,8 +131,12 @@ func (h *webhook) Run(ctx context.Context) {
 		}
 		if h.deliver(ctx, last, fmt.Sprintf("%s-%d", h.prefix, number), batch) {
 			h.sent.Add(uint64(len(batch)))
-		} else {
-			h.lost.Add(uint64(len(batch)))
+			continue
+		}
+		h.lost.Add(uint64(len(batch)))
+		if !h.told {
+			h.told = true
+			h.log.Warn("a stream's webhook loses results", "stream", h.stream, "address", h.host(), "lost", h.lost.Load()-h.lostBefore)
 		}
 	}
 }
@@ -167,7 +173,7 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
 		again, err := h.post(last, id, body)
-		h.note(err)
+		h.note(err, again)
 		if err == nil {
 			return true
 		}
@@ -184,13 +190,13 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 	}
 }
 
-// note keeps how an attempt has ended, and logs the first failure in a row and the success after it. The log has the receiver's host
-// alone: the path of a webhook is often a secret.
-func (h *webhook) note(err error) {
+// note keeps how an attempt has ended, and logs the first failure in a row and the success after it. again says that the delivery is tried
+// again. The log has the receiver's host alone: the path of a webhook is often a secret.
+func (h *webhook) note(err error, again bool) {
 	failed := h.failure.Load() != nil
 	if err == nil {
 		if h.fail(nil); failed {
-			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host())
+			h.log.Info("a stream's webhook takes results again", "stream", h.stream, "address", h.host(), "lost", h.lost.Load()-h.lostBefore)
 		}
 		return
 	}
@@ -200,7 +206,12 @@ func (h *webhook) note(err error) {
 		if errors.As(err, &of) { // whose text has the address
 			err = of.Err
 		}
-		h.log.Warn("a stream's webhook fails: results wait, and are lost after some attempts", "stream", h.stream, "address", h.host(), "error", video.Redact(err.Error()))
+		h.lostBefore, h.told = h.lost.Load(), false
+		text := "a stream's webhook fails: results wait, and are lost when the receiver is down for too long"
+		if !again {
+			text = "a stream's webhook refuses a delivery, which is not tried again"
+		}
+		h.log.Warn(text, "stream", h.stream, "address", h.host(), "error", video.Redact(err.Error()))
 	}
 }
 

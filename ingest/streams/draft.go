@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"path/filepath"
@@ -185,6 +186,7 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	models, given := own[modelsList(d).Path]
 	delete(own, modelsList(d).Path)
 	if name, ok := own["model"]; ok && name != nil {
+		d.keepPolicy(name)
 		d.config.Models = nil
 		if own["version"] == nil {
 			d.config.Version = ""
@@ -203,6 +205,18 @@ func (c Config) changed(object map[string]any) (Config, error) {
 		err = first(next.Validate())
 	}
 	return next, err
+}
+
+// keepPolicy gives the stream the policy of one of its models, which becomes the only model.
+func (d *Draft) keepPolicy(model any) {
+	name, _ := model.(string)
+	i := d.config.index(name)
+	if i < 0 {
+		return
+	}
+	mode := cmp.Or(d.config.Models[i].Policy.Mode, d.config.Policy.Mode)
+	d.config.Policy = d.config.models()[i].Policy
+	d.config.Policy.Mode = mode
 }
 
 // clearSinks clears all settings of sinks that a request turns off.

@@ -121,7 +121,7 @@ func TestChangesOfAStream(t *testing.T) {
 		want string // of the configuration, or the beginning of the error
 	}{
 		{c, "paused", true, `"paused":true`}, {c, "window", 0.0, ""}, {c, "window", -3.0, "window: "}, {c, "max_fps", json.Number("0"), ""}, {c, "fps", 0.0, ""},
-		{c, "model", "n", `"model":"n"`}, {both, "model", "n", `"model":"n"`}, {c, "model", "", "model: is missing"}, {c, "name", "b", "name: cannot change"},
+		{c, "model", "n", `"model":"n"`}, {both, "model", "n", `"model":"n"`}, {both, "model", "n", `"policy":"every"`}, {c, "model", "", "model: is missing"}, {c, "name", "b", "name: cannot change"},
 		{c, "policy", "every", `"policy":"every"`}, {c, "policy", "sometimes", "policy: "}, {c, "policy", 7.0, "policy: "},
 		{c, "source", "http://b/", `"source":"http://b/"`}, {c, "source", "", "source: is missing"}, {c, "loop", true, `"loop":true`},
 		{c, "sinks", map[string]any{"webhook": ""}, ""}, {c, "sinks", map[string]any{"webhook": "ftp://x"}, "sinks.webhook: "},

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 
 	"millrace/ingest/frames"
@@ -43,6 +44,15 @@ func (e *encoder) line(name, model string, r *stream.Result) (line []byte, faile
 // noModel is the beginning of a reply without the name of a model.
 const noModel = `{"model_name":""`
 
+// outputNamed names the output of a field such as outputs[1].data[0].
+func outputNamed(field string, r *stream.Result) string {
+	var i int
+	if n, _ := fmt.Sscanf(field, "outputs[%d]", &i); n == 0 || i < 0 || i >= len(r.Outputs) {
+		return ""
+	}
+	return fmt.Sprintf("output %s, of type %s, ", r.Outputs[i].Name, r.Outputs[i].Datatype)
+}
+
 func (e *encoder) members(r *stream.Result) ([]byte, error) {
 	e.reply.Reset()
 	for i := range r.Outputs {
@@ -52,7 +62,7 @@ func (e *encoder) members(r *stream.Result) ([]byte, error) {
 	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
 	e.outputs = out
 	if own := (*stream.Error)(nil); errors.Is(err, oip.ErrNotJSON) && errors.As(err, &own) {
-		return nil, stream.Errorf(stream.Unsupported, own.Field, "cannot be written as JSON, as results of server streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model with other outputs")
+		return nil, stream.Errorf(stream.Unsupported, own.Field, "%scannot be written as JSON, as results of server streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model without this output, such as a graph that does not list it under outputs, or a class that saves pictures itself", outputNamed(own.Field, r))
 	}
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ class Answers:
     def _outputs(self, e: Endpoint, r: Request, results: list[Any]) -> dict[str, Any]:
         rows = [self._named(e, r, v) for v in results]
         if self._declared:
-            rows = [self._fitted(e, row) for row in rows]
+            rows = [self._fitted(e, row, of=v) for row, v in zip(rows, results)]
         if not self._rows:
             return rows[0]
         return {name: _stack(name, [row.get(name) for row in rows]) for name in rows[0]}
@@ -98,11 +98,11 @@ class Answers:
             raise Error(f"{e.name} returned a Response, which answers calls of routes: this request is a frame, whose result is arrays or JSON")
         if isinstance(value, dict):
             if self._several(value):
-                return {str(k): v for k, v in value.items()}
+                return self._flat(e, r, {str(k): v for k, v in value.items()})
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
             if self._several(fields):
-                return fields
+                return self._flat(e, r, fields)
         if _is_array(value) or isinstance(value, (*_BYTES, str, bool, int, float)):
             return {OUTPUT: _scalar(value)}
         if isinstance(value, (list, tuple)) and self._declared.get(OUTPUT, ("BYTES",))[0] != "BYTES":
@@ -110,6 +110,19 @@ class Answers:
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise Error(f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself")
         return {OUTPUT: self._json(e, r, value)}
+
+    def _flat(self, e: Endpoint, r: Request, members: dict[str, Any]) -> dict[str, Any]:
+        """Returns members with the outputs of a Boxes in place of the Boxes."""
+        names = [n for n, v in members.items() if isinstance(v, Boxes)]
+        if not names:
+            return members
+        if len(names) > 1:
+            raise Error(f"{e.name} returned a Boxes as {' and as '.join(names)}: outputs of a frame have one, with the names {', '.join(o['name'] for o in OUTPUTS)}")
+        boxes = members[names[0]].scaled(r.picture_map(self._size(e)))
+        twice = [n for n in members if n in boxes and n != names[0]]
+        if twice:
+            raise Error(f"{e.name} returned the output {twice[0]} and a Boxes, which has an output of that name: choose another name")
+        return {**{n: v for n, v in members.items() if n != names[0]}, **boxes}
 
     def _several(self, members: dict[Any, Any]) -> bool:
         """Reports whether the members of a result are outputs of their own: one is an array or bytes, and the type does not say that it is one object."""
@@ -122,10 +135,11 @@ class Answers:
         except ValueError as x:
             raise Error(f"the result of {e.name} {x}") from None
 
-    def _fitted(self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front."""
+    def _fitted(self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = (), of: Any = None) -> dict[str, Any]:
+        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front; of is the result."""
         if outputs.keys() != self._declared.keys():
-            raise Error(f"{e.name} returned {', '.join(outputs) or 'nothing'}, and declares {', '.join(self._declared)}"
+            what = "None" if of is None else type(of).__name__ if outputs.keys() == {OUTPUT} else ', '.join(outputs) or 'nothing'
+            raise Error(f"{e.name} returned {what}, and declares {', '.join(self._declared)}"
                         + ("" if "boxes" not in self._declared else ': name keypoints and ids in the type, as in Boxes["ids"]' if "boxes" in outputs
                            else ": return millrace.Boxes([[x1, y1, x2, y2], ...])"))
         out = {}

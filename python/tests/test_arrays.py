@@ -94,7 +94,7 @@ class TestArrays(TestCase):
                 self.assertEqual((answer["outputs"]["classes"].list(), answer["outputs"]["labels"].list()), ([3], [b"dot"]))
 
     def test_boxes_in_other_values(self) -> None:
-        """Boxes anywhere in a JSON result are in pixels of the frame as it was sent; as one of several outputs they are refused."""
+        """Boxes anywhere in a JSON result are in pixels of the frame as it was sent; among several outputs they are the outputs of boxes."""
         text = """
             import dataclasses, typing, uuid
             import numpy as np
@@ -116,7 +116,13 @@ class TestArrays(TestCase):
             self.assertTrue(data.startswith(before + '{"boxes":[[20.0,10.0,40.0,30.0]],'), data)
         child = self.start(text.replace("{result}", '{"left": found, "mask": np.zeros(2)}'))
         answer, = child.batch([frame], {"image": pixels})
-        self.assertIn("output left is of type Boxes", answer["error"]["message"])
+        self.assertEqual(list(answer["outputs"]), ["mask", "boxes", "scores", "classes", "labels"])
+        self.assertEqual(answer["outputs"]["boxes"].list(), [20, 10, 40, 30])
+        for result, want in (('{"left": found, "right": found, "mask": np.zeros(2)}', "returned a Boxes as left and as right"),
+                             ('{"left": found, "scores": np.zeros(2)}', "returned the output scores and a Boxes, which has an output of that name")):
+            child = self.start(text.replace("{result}", result))
+            answer, = child.batch([frame], {"image": pixels})
+            self.assertIn(want, answer["error"]["message"])
         child = self.start(text.replace("{result}", 'millrace.Response({"left": found})'))
         child.picture = 80, 40
         self.assertEqual(body(child.call("infer", b"a picture", "image/png"))["left"]["boxes"], [[20, 10, 40, 30]])

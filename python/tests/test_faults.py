@@ -51,10 +51,11 @@ class TestFaults(TestCase):
 
     def test_answer_that_is_no_boxes(self) -> None:
         """A function that declares boxes and answers something else is told what to return."""
-        child = self.start("import millrace\ndef infer(data: bytes) -> millrace.Boxes:\n    return {'label': 'x'}\n")
-        answer, = child.batch([{"body": b"", "codec": "opaque"}])
-        self.assertEqual(answer["error"]["message"],
-                         "infer returned output, and declares boxes, scores, classes, labels: return millrace.Boxes([[x1, y1, x2, y2], ...])")
+        for result, what in (("{'label': 'x'}", "dict"), ("None", "None"), ("[1, 2, 3, 4]", "list")):
+            child = self.start(f"import millrace\ndef infer(data: bytes) -> millrace.Boxes:\n    return {result}\n")
+            answer, = child.batch([{"body": b"", "codec": "opaque"}])
+            self.assertEqual(answer["error"]["message"],
+                             f"infer returned {what}, and declares boxes, scores, classes, labels: return millrace.Boxes([[x1, y1, x2, y2], ...])")
 
     def test_without_numpy(self) -> None:
         """A service that takes an input for an array is told that numpy is missing."""

@@ -191,7 +191,7 @@ func describeIsolated(env *workers.Env, m *stream.Model, options json.RawMessage
 		m.Outputs[i].Unbatched = slices.Contains(a.Unbatched, m.Outputs[i].Name)
 	}
 	if len(a.Left) > 0 && env.Log != nil && env.Instance == 0 {
-		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "outputs", strings.Join(a.Left, ","), "hint", zipMap)
+		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name, "outputs", strings.Join(a.Left, ","), "hint", zipMap)
 	}
 	return nil
 }

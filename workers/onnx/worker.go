@@ -108,7 +108,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each%s", env.Source, len(s.inputs), len(s.outputs), hint)
 	}
 	if len(s.others) > 0 && env.Log != nil && env.Instance == 0 {
-		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "outputs", strings.Join(s.others, ","), "hint", zipMap)
+		env.Log.Warn("outputs of the model are left out: they are maps or sequences, not tensors", "model", env.Name, "outputs", strings.Join(s.others, ","), "hint", zipMap)
 	}
 	if set.State != "" {
 		if err = w.findStates(set.State); err != nil {
