@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,8 +79,8 @@ func lengthPart(boundary, end string, p []byte, n int) string {
 	return boundary + end + "Content-Type: image/jpeg" + end + fmt.Sprint("Content-Length: ", n) + end + end + string(p) + end
 }
 
-// camera serves motion JPEG: each path is a framing. gap is the time before each picture but the first.
-func camera(t *testing.T, list [][]byte, gap time.Duration) *httptest.Server {
+// camera serves motion JPEG: each path is a framing.
+func camera(t *testing.T, list [][]byte) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := framings[strings.ReplaceAll(r.URL.Path[1:], "_", " ")]
 		if !ok {
@@ -91,14 +92,7 @@ func camera(t *testing.T, list [][]byte, gap time.Duration) *httptest.Server {
 			w.Header().Set("Content-Type", f.kind)
 		}
 		_, _ = io.WriteString(w, f.first)
-		for i, p := range list {
-			if i > 0 {
-				select {
-				case <-time.After(gap):
-				case <-r.Context().Done():
-					return
-				}
-			}
+		for _, p := range list {
 			_, _ = io.WriteString(w, f.part(p))
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -107,9 +101,16 @@ func camera(t *testing.T, list [][]byte, gap time.Duration) *httptest.Server {
 	return s
 }
 
-// timesOf reads a source to its end, and returns the times of its frames.
+// timesOf reads a source to its end, and returns the times of its frames. Its time-outs are long.
 func timesOf(t *testing.T, o Options) (times []time.Duration, err error) {
 	t.Helper()
+	return timesAsRead(t, o, func() {})
+}
+
+// timesAsRead is timesOf that calls got after each frame.
+func timesAsRead(t *testing.T, o Options, got func()) (times []time.Duration, err error) {
+	t.Helper()
+	o.StartTimeout, o.StallTimeout = time.Minute, time.Minute
 	r, err := Open(t.Context(), o)
 	if err != nil {
 		return nil, err
@@ -125,12 +126,13 @@ func timesOf(t *testing.T, o Options) (times []time.Duration, err error) {
 			return times, err
 		}
 		buf, times = f.Data, append(times, f.PTS)
+		got()
 	}
 }
 
 func TestFramingsOfMotionJPEG(t *testing.T) {
 	list := pictures(t, 6)
-	s := camera(t, list, 0)
+	s := camera(t, list)
 	for name := range framings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,38 +144,128 @@ func TestFramingsOfMotionJPEG(t *testing.T) {
 	}
 }
 
-func TestTimesOfArrival(t *testing.T) {
-	const n, gap = 12, 200 * time.Millisecond
-	const assumed = (n - 1) * 40 * time.Millisecond // by ffmpeg: 25 a second. A busy machine reads the first pictures late, at once.
-	list := pictures(t, n)
-	check := func(t *testing.T, o Options) {
-		t.Parallel()
-		times, err := timesOf(t, o)
-		if err != io.EOF || len(times) != n || times[0] != 0 || times[n-1] < assumed*5/4 || !slices.IsSorted(times) {
-			t.Errorf("times %v, then %v; want %d of about %v", times, err, n, gap)
-		}
-	}
-	s := camera(t, list, gap)
-	t.Run("http", func(t *testing.T) { check(t, Options{URL: s.URL + "/as_it_should_be"}) })
-	t.Run("sandbox", func(t *testing.T) {
-		videotest.NeedSandbox(t)
-		check(t, Options{URL: s.URL + "/as_it_should_be", Sandbox: true})
-	})
-	for _, encode := range []string{"-f mjpeg", "-f mpjpeg", "-c:v libx264 -tune zerolatency -f h264", "-c:v libx264 -bf 2 -f h264", "-c:v libx265 -x265-params log-level=none -f hevc"} {
-		source := fmt.Sprintf("exec:ffmpeg -v error -re -f lavfi -i testsrc2=s=64x48:r=5 -frames:v %d -preset ultrafast -flush_packets 1 %s -", n, encode)
-		if strings.Contains(encode, "mpjpeg") || strings.Contains(encode, "mjpeg") {
-			source = strings.Replace(source, "-preset ultrafast ", "", 1)
-		}
-		t.Run(encode, func(t *testing.T) {
-			if strings.Contains(encode, "bf") || strings.Contains(encode, "265") { // the encoder keeps pictures for later ones
-				t.Parallel()
-				times, err := timesOf(t, Options{URL: source})
-				if err != io.EOF || len(times) != n || !slices.IsSorted(times) || times[0] != 0 {
-					t.Errorf("times %v, then %v", times, err)
-				}
+// paced is a source that waits for its reader: it sends part i a gap after the frame of part i-lag was read.
+type paced struct {
+	parts [][]byte
+	lag   int           // frames that are read later than the next parts are sent, as a parser needs these
+	read  chan struct{} // a value for each frame that was read
+	sent  []time.Time   // when each part was sent; valid after done
+	done  chan struct{}
+}
+
+func newPaced(parts [][]byte, lag int) *paced {
+	return &paced{parts: parts, lag: lag, read: make(chan struct{}, len(parts)), done: make(chan struct{})}
+}
+
+// send sends the parts with write.
+func (p *paced) send(ctx context.Context, gap time.Duration, write func([]byte)) {
+	defer close(p.done)
+	for i, part := range p.parts {
+		if i >= p.lag {
+			select {
+			case <-p.read:
+				time.Sleep(gap)
+			case <-ctx.Done():
 				return
 			}
-			check(t, Options{URL: source})
+		}
+		p.sent = append(p.sent, time.Now())
+		write(part)
+	}
+}
+
+// check reads the source. A frame arrives after it was sent, and before it was read: its time is between.
+func (p *paced) check(t *testing.T, o Options) {
+	t.Helper()
+	var read []time.Time
+	times, err := timesAsRead(t, o, func() { read = append(read, time.Now()); p.read <- struct{}{} })
+	if err != io.EOF || len(times) != len(p.parts) || times[0] != 0 || !slices.IsSorted(times) {
+		t.Fatalf("times %v, then %v; want %d", times, err, len(p.parts))
+	}
+	<-p.done
+	for i := range times {
+		for j := range i {
+			const rounding = time.Millisecond
+			least, most := p.sent[i].Sub(read[j])-rounding, read[i].Sub(p.sent[j])+rounding
+			if since := times[i] - times[j]; since < least || since > most {
+				t.Fatalf("frame %d is %v after frame %d, want %v to %v; times %v", i, since, j, least, most, times)
+			}
+		}
+	}
+}
+
+func TestTimesOfArrival(t *testing.T) {
+	// ffmpeg assumes 25 pictures a second: the gap must be larger than lag times 40 ms.
+	const n, gap = 12, 150 * time.Millisecond
+	var parts [][]byte
+	list := pictures(t, n)
+	for _, p := range list {
+		parts = append(parts, []byte(lengthPart("--frame", "\r\n", p, len(p))))
+	}
+	overHTTP := func(t *testing.T, sandbox bool) {
+		t.Parallel()
+		p := newPaced(parts, 1)
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=frame")
+			p.send(r.Context(), gap, func(b []byte) {
+				_, _ = w.Write(b)
+				_ = http.NewResponseController(w).Flush()
+			})
+		}))
+		defer s.Close()
+		p.check(t, Options{URL: s.URL, Sandbox: sandbox})
+	}
+	t.Run("http", func(t *testing.T) { overHTTP(t, false) })
+	t.Run("sandbox", func(t *testing.T) {
+		videotest.NeedSandbox(t)
+		overHTTP(t, true)
+	})
+	for name, p := range map[string]*paced{"mjpeg": newPaced(list, 1), "mpjpeg": newPaced(parts, 1), "h264": newPaced(accessUnits(t, n), 2)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fifo := filepath.Join(t.TempDir(), "video")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			to, err := os.OpenFile(fifo, os.O_RDWR, 0) // does not wait for the program
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer to.Close()
+				p.send(t.Context(), gap, func(b []byte) { _, _ = to.Write(b) })
+			}()
+			p.check(t, Options{URL: "exec:cat " + fifo})
+		})
+	}
+}
+
+// accessUnits returns n pictures of H.264.
+func accessUnits(t *testing.T, n int) (list [][]byte) {
+	t.Helper()
+	out := tool(t, "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", fmt.Sprint(n),
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1", "-f", "h264", "-")
+	delimiter := []byte{0, 0, 0, 1, 9}
+	for _, unit := range bytes.Split(out, delimiter)[1:] {
+		list = append(list, append(bytes.Clone(delimiter), unit...))
+	}
+	if len(list) != n {
+		t.Fatalf("%d access units, want %d", len(list), n)
+	}
+	return list
+}
+
+// The pictures of encoders that keep some for later ones have times that rise.
+func TestTimesOfDelayedPictures(t *testing.T) {
+	const n = 12
+	for _, encode := range []string{"-c:v libx264 -bf 2 -f h264", "-c:v libx265 -x265-params log-level=none -f hevc"} {
+		t.Run(encode, func(t *testing.T) {
+			t.Parallel()
+			source := fmt.Sprintf("exec:ffmpeg -v error -re -f lavfi -i testsrc2=s=64x48:r=5 -frames:v %d -preset ultrafast -flush_packets 1 %s -", n, encode)
+			times, err := timesOf(t, Options{URL: source})
+			if err != io.EOF || len(times) != n || !slices.IsSorted(times) || times[0] != 0 {
+				t.Errorf("times %v, then %v", times, err)
+			}
 		})
 	}
 }
