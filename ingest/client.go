@@ -22,6 +22,7 @@ type Client struct {
 	open    bool       // a call with role.Open, without credentials
 	vouched bool       // a Go program vouches for the client; there are no credentials
 	refused *Principal // the refused principal of a client that may do nothing
+	within  string     // the program whose models the client may use, too; "" = none
 }
 
 var (
@@ -79,6 +80,15 @@ func (c *Client) Judge(n Need) error {
 // Call begins a further call of a client. Call returns the client with its present roles and models, and
 // counts the call in the client's quotas. Errors: as of Gate.Enter.
 func (c *Client) Call(n Need) (*Client, error) {
+	now, err := c.Renew(n)
+	if err != nil || now.owner {
+		return now, err
+	}
+	return now, now.account.Core().Take(stream.QuotaRequests, 1, 0)
+}
+
+// Renew is Call without a count in the quotas.
+func (c *Client) Renew(n Need) (*Client, error) {
 	if err := c.entered(); err != nil {
 		return nil, err
 	}
@@ -103,7 +113,18 @@ func (c *Client) Call(n Need) (*Client, error) {
 	if err != nil {
 		return &Client{refused: c.of}, err
 	}
-	return now, now.account.Core().Take(stream.QuotaRequests, 1, 0)
+	return now, nil
+}
+
+// Within returns the client for a call of a program that the client may use: the client may also use the
+// models of the program, whose names are PROGRAM.MODEL.
+func (c *Client) Within(program string) *Client {
+	if c.entered() != nil || !c.of.Limited() || c.of.AllowsModel(program) != nil {
+		return c
+	}
+	in := *c
+	in.within = program
+	return &in
 }
 
 // Err returns an error when the credentials of the client are no longer valid, or the client's roles or
@@ -271,6 +292,9 @@ func (m *models) all() (Repository, error) {
 func (m *models) may(name string) error {
 	if _, err := m.all(); err != nil {
 		return err
+	}
+	if m.within != "" && strings.HasPrefix(name, m.within+".") {
+		return nil
 	}
 	return m.of.AllowsModel(name)
 }

@@ -99,7 +99,7 @@ type Act struct {
 }
 
 // Gate lets clients in. An adapter gets a gate, and reaches models only by the Client of each call.
-// A zero Gate and a nil Gate refuse every client. A Gate is safe for concurrent use.
+// Enter and Identify of a zero Gate or a nil Gate refuse every client. A Gate is safe for concurrent use.
 type Gate struct {
 	backend Backend
 	access  Access

@@ -146,6 +146,15 @@ func TestLimitedClients(t *testing.T) {
 	if did := uses(t, b); err != nil || len(did) != 3 { // its role, its statistics, its list
 		t.Errorf("%q, %v", did, err)
 	}
+	in, f := b.Within("b"), stream.Frame{}
+	for model, may := range map[string]bool{"b": true, "b.stage": true, "bc": false, "c.stage": false} {
+		if _, _, err := in.Models().Model(model, ""); (err == nil) != may || (in.Charge(model, &f) == nil) != may {
+			t.Errorf("in the program b, model %s: %v", model, err)
+		}
+	}
+	if _, _, err := b.Models().Model("b.stage", ""); err == nil || b.Within("c") != b {
+		t.Error("a model of a program is used by its own name, or a program of others")
+	}
 	for _, n := range []Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"}, {Role: role.Infer, Model: "c", Scope: LaterScope}} {
 		if _, err := enter("a", n); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%+v: %v", n, err)

@@ -14,8 +14,8 @@ import (
 	"millrace/stream"
 )
 
-// Principal is who sent a request, whatever the protocol. It is not changed after it was made. A nil one is that of a
-// server where clients need no credentials: it may do everything.
+// Principal is who sent a request, whatever the protocol. It is not changed after it was made. A nil one
+// is the owner, or a client of a server without credentials: Client says what they may do.
 type Principal struct {
 	Key     string // identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the server's own key
 	Name    string // in logs and the metadata of workers

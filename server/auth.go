@@ -27,8 +27,9 @@ const sessionName = "session_key"
 
 // authenticator finds who sent a request. It is safe for concurrent use.
 type authenticator struct {
-	required bool   // clients need credentials
-	key      string // the server's own one, which has every role; "" = none
+	required bool              // clients need credentials
+	key      string            // the server's own key, which has every role; "" = none
+	owner    *ingest.Principal // the client with that key; without a name
 	keys     *auth.Keys
 	users    *auth.Users
 	module   *auth.Module
@@ -44,7 +45,7 @@ type authenticator struct {
 
 func newAuthenticator(s *Server) (*authenticator, error) {
 	c := &s.cfg.Auth
-	a := &authenticator{required: authenticates(&s.cfg), checking: make(chan struct{}, maxLogins), sessions: auth.NewSessions(c.Sessions), logins: auth.NewLogins()}
+	a := &authenticator{required: authenticates(&s.cfg), owner: &ingest.Principal{Key: ingest.KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins), sessions: auth.NewSessions(c.Sessions), logins: auth.NewLogins()}
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
 	}
@@ -129,9 +130,6 @@ func (a *authenticator) on() bool { return a.required }
 // passwords reports whether users log in with passwords.
 func (a *authenticator) passwords() bool { return a.users != nil || a.module != nil }
 
-// owner is who has the server's own key, which has no name.
-var owner = &ingest.Principal{Key: ingest.KeyName, Roles: role.All}
-
 var outcomeNames = [ingest.NoOutcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
 
 // stats returns how many requests had an outcome.
@@ -167,7 +165,7 @@ func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*in
 		}
 		some = true
 		if a.key != "" && secret.Equal(key, a.key) {
-			return owner, ingest.Allowed, nil
+			return a.owner, ingest.Allowed, nil
 		}
 		if a.keys != nil {
 			p, old := a.keys.Authenticate(key, now)

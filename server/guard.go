@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -18,6 +20,7 @@ import (
 	"millrace/internal/openapi"
 	"millrace/internal/role"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // guardRoutes has the client of a request enter through the gate before the handlers of the route. All routes must be registered.
@@ -108,7 +111,10 @@ func modelIn(path string) string {
 // behind it. A client that is limited to some models may use routes of these models, and routes whose handler regards the limit.
 func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		if r.WebSocket && s.auth.on() && ws.OffersTicket(c) {
+		if r.WebSocket && s.auth.on() && ws.OffersTicket(c) { // the handler has the ticket's client enter
+			if err := s.accountAt(c.Context().Conn(), forwarded(c)).Take(stream.QuotaRequests, 1, 0); err != nil {
+				return err
+			}
 			return c.Next()
 		}
 		n := ingest.Need{Role: needed}
@@ -148,14 +154,20 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			of.Certificates = r.TLS.PeerCertificates
 		}
-		if _, err := s.gate.Enter(r.Context(), of, ingest.Need{Role: needed}); err != nil {
+		client, err := s.gate.Enter(r.Context(), of, ingest.Need{Role: needed})
+		if client.Known() {
+			accept.Spoke(conn)
+		}
+		if err != nil {
+			if wait := coded.RetryAfter(err); wait > 0 {
+				w.Header().Set(fiber.HeaderRetryAfter, strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+			}
 			if stream.CodeOf(err) == stream.Unauthenticated {
 				w.Header().Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
 			}
 			http.Error(w, err.Error(), httpd.StatusOf(err))
 			return
 		}
-		accept.Spoke(conn)
 		h.ServeHTTP(w, r)
 	})
 }
@@ -167,13 +179,24 @@ func lastLine(all []string) string {
 	return all[len(all)-1]
 }
 
+// enteredKey is the key under which a request has that its client has entered with a role.
+type enteredKey struct{}
+
 // enter has the client of a request enter through the gate. It answers a client that may not, and reports true then.
 func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
-	client, err := s.gate.Enter(c.UserContext(), s.credentialsOf(c, s.ssfRoot()), n)
+	of := ingest.Credentials{Conn: c.Context().Conn()}
+	switch {
+	case !s.auth.on():
+		of.Forwarded = forwarded(c)
+	case n.Role != role.Open:
+		of = s.credentialsOf(c, s.ssfRoot())
+	}
+	client, err := s.gate.Enter(c.UserContext(), of, n)
 	if err == nil || client.Known() {
 		httpd.SetClient(c, client)
 	}
 	if client.Known() && n.Role != role.Open {
+		c.Locals(enteredKey{}, true)
 		httpd.Accepted(c.Context())
 	}
 	if err == nil {
@@ -190,10 +213,7 @@ func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
 // credentialsOf returns the credentials of a request. query says that the key may be in the query, where proxies and
 // histories keep it.
 func (s *Server) credentialsOf(c *fiber.Ctx, query bool) ingest.Credentials {
-	of := ingest.Credentials{Conn: c.Context().Conn(), Forwarded: forwarded(c)}
-	if !s.auth.on() {
-		return of
-	}
+	of := ingest.Credentials{Conn: c.Context().Conn()}
 	of.Key(c.Get(ingest.KeyName))
 	of.Key(ingest.Bearer(c.Get(fiber.HeaderAuthorization)))
 	if c.Get(fiber.HeaderCookie) != "" {
@@ -229,7 +249,7 @@ func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 // guardProgram answers a request to a program at the root that may not use the server, or whose client is over its quota, and reports true.
 // declared says that the program has a route for it, which always needs a key.
 func (s *Server) guardProgram(c *fiber.Ctx, declared bool) (bool, error) {
-	if ingest.ClientOf(httpd.ClientOf(c)).Known() { // of a route that guardRoutes has guarded
+	if c.Locals(enteredKey{}) != nil { // at a route that guardRoutes has guarded
 		return false, nil
 	}
 	n := ingest.Need{Role: role.Infer, Model: s.cfg.Programs.Root}

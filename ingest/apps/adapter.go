@@ -236,7 +236,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 			return err
 		}
 	}
-	x.client = ingest.ClientOf(httpd.ClientOf(c))
+	x.client = ingest.ClientOf(httpd.ClientOf(c)).Within(name)
 	if x.Route == nil {
 		return x.other(err)
 	}

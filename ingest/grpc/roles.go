@@ -129,7 +129,11 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	if _, err := s.gate.Enter(ctx, credentialsOf(ctx, md), ingest.Need{Role: role.Infer, Model: model}); err != nil {
+	client, err := s.gate.Identify(ctx, credentialsOf(ctx, md)) // a probe does not count in the quotas
+	if err == nil {
+		err = client.For(ingest.Need{Role: role.Infer, Model: model})
+	}
+	if err != nil {
 		return statusError(err)
 	}
 	return nil
@@ -248,7 +252,9 @@ func mayUse(ctx context.Context, method string, in any) error {
 		return nil
 	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest, *inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
 		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
-		need.Model = targetOf(in)
+		if need.Model = targetOf(in); need.Model == "" {
+			need.Scope = ingest.ServerScope
+		}
 	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
 	default:
 		need.Scope = ingest.ServerScope

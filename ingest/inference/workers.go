@@ -26,7 +26,7 @@ func ReadyNames(models ingest.Repository) []string {
 }
 
 // LoadWorker is Load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
-// Inference Server are. p is the client; nil = clients need no credentials.
+// Inference Server are.
 func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (string, error) {
 	endpoint, err := Load(ctx, client.Models(), name, version, params)
 	if lower, ok := lowered(client, name, err); ok {

@@ -73,7 +73,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.own.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()
-	a.own.service.Store(&service{err: ingest.ErrDraining})
+	a.own.service.Store(&service{gate: gate, err: ingest.ErrDraining})
 	s.oneShot.Close()
 	a.own.calls.Stop()
 	a.own.calls.Wait()

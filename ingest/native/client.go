@@ -33,7 +33,7 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model})
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
 	if err != nil {
 		f.Lease.Release()
 		return nil, err
@@ -108,7 +108,7 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if err != nil {
 		return nil, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model})
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
 	if err != nil {
 		return nil, err
 	}
@@ -217,10 +217,10 @@ func (c *Client) Models() []ingest.Entry {
 // manage makes a call that manages a model, and audits it.
 func (c *Client) manage(method, model string, do func(by *ingest.Client) error) error {
 	s, err := c.use()
-	if err != nil {
-		return err
+	var by *ingest.Client
+	if err == nil {
+		by, err = c.begin(s, ingest.Need{Role: role.Manage, Model: model, Scope: ingest.ClientScope})
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Manage, Model: model})
 	if err == nil {
 		err = do(by)
 	}
@@ -234,7 +234,7 @@ func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: name})
+	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: name, Scope: ingest.ClientScope})
 	if err != nil {
 		return nil, false, err
 	}

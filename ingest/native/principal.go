@@ -52,7 +52,7 @@ func (c *Client) As(u User) (*Client, error) {
 // Authenticate returns a client that acts for whom the credentials are of, as over the
 // protocols: with its roles, models and quotas as they are at each call, and a key that was
 // revoked, a token that has expired or a session that has ended allows nothing more, and
-// ends streams. Errors: Unauthenticated; calls of the client also return PermissionDenied.
+// ends streams. Errors: Unauthenticated; Unavailable before the server runs, and Draining when it ends; calls of the client also return PermissionDenied.
 func (c *Client) Authenticate(ctx context.Context, with Credentials) (*Client, error) {
 	if err := c.mayAct(); err != nil {
 		return nil, err
@@ -98,9 +98,16 @@ func (c *Client) begin(s *service, n ingest.Need) (*ingest.Client, error) {
 	return s.gate.Owner(), nil
 }
 
-// audit writes a line of the audit log about a call that manages, unless the program itself has made it.
+// audit writes a line of the audit log about a call that manages, but for calls of the program itself and
+// calls before the server serves.
 func (c *Client) audit(s *service, method, model string, by *ingest.Client, err error) {
-	if s.gate != nil && !c.isOwner() {
-		s.gate.Audit(ingest.Act{Client: by, Protocol: protocol, Verb: method, Target: model, Err: err})
+	if s.gate == nil || c.isOwner() { // the server has not begun to serve
+		return
 	}
+	if by == nil {
+		if by = c.known; c.of != nil {
+			by = ingest.Actor(c.of)
+		}
+	}
+	s.gate.Audit(ingest.Act{Client: by, Protocol: protocol, Verb: method, Target: model, Err: err})
 }

@@ -134,6 +134,7 @@ func OffersTicket(c *fiber.Ctx) bool {
 // admit checks the tickets among the subprotocols that a client offers, and that there is one if the client has shown no other credentials. It
 // returns whose ticket it is.
 func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, offered []string) (*ingest.Client, error) {
+	needed := !client.Known()
 	for _, p := range offered {
 		text, ok := strings.CutPrefix(p, wire.TicketPrefix)
 		if !ok {
@@ -144,14 +145,14 @@ func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, o
 			gate.Count(ingest.Wrong)
 			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
 		}
-		if client.Known() { // clients need no credentials
+		if !needed { // clients need no credentials
 			continue
 		}
 		if err := of.Err(); err != nil {
 			gate.Count(ingest.Expired)
 			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "%w", err)
 		}
-		of, err := of.Call(ingest.Need{Role: role.Infer, Scope: ingest.ClientScope})
+		of, err := of.Renew(ingest.Need{Role: role.Infer, Scope: ingest.ClientScope}) // the address is charged
 		if err != nil {
 			return nil, err
 		}
