@@ -115,7 +115,7 @@ func TestServer(t *testing.T) {
 		{"rest any floats", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("datatype", "FP32"), Frames: 3}, false},
 		{"rest any shape", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Any: true, Options: opt("shape", "1,4,256"), Frames: 3}, false},
 		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},
-		{"rest open", load.Config{Model: "echo", Protocol: "rest", Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
+		{"rest open", load.Config{Model: "echo", Protocol: "rest", Options: opt("outputs", "binary"), Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
 		{"native", load.Config{Target: native, Streams: 4, Window: 4, Frames: 50}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
