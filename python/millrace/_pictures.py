@@ -206,6 +206,18 @@ class Boxes:
             points = None if points is None else np.array(points, "f4").reshape(np.shape(self.keypoints))
         return Boxes(moved, self.scores, self.classes, self.labels, self.ids, points)
 
+    def filled(self) -> Boxes:
+        """Returns the boxes with the scores, classes and labels of answers where there are none: arrays if the boxes are one."""
+        n, names = _shape(self.boxes, "boxes")[0], self.labels
+        if names is None:
+            names = [""] * n if self.classes is None else [str(int(c) if isinstance(c, float) and c.is_integer() else c) for c in _list(self.classes)]
+        scores, classes = ([1.0] * n if self.scores is None else self.scores), ([0] * n if self.classes is None else self.classes)
+        if hasattr(self.boxes, "dtype"):
+            np = _tensors.numpy()
+            scores = np.ones(n, "f4") if self.scores is None else scores
+            classes = np.zeros(n, "i8") if self.classes is None else classes
+        return Boxes(self.boxes, scores, classes, names, self.ids, self.keypoints)
+
     def _of(self, values: Any, n: int, name: str, default: Any) -> list[Any]:
         if values is None:
             return [default] * n
@@ -255,7 +267,7 @@ class BoxesType(Type):
         if "boxes" not in members:
             return wrong(errors, (*loc, "boxes"), "is missing", "missing")
         try:
-            return Boxes(**members)
+            return Boxes(**members).filled()
         except ValueError as e:
             return wrong(errors, loc, str(e), "boxes")
 
@@ -271,7 +283,7 @@ class BoxesType(Type):
         if "boxes" not in values:
             return wrong(errors, (*loc, "boxes"), "is missing", "missing")
         try:
-            return Boxes(**values)
+            return Boxes(**values).filled()
         except ValueError as e:
             return wrong(errors, (*loc, "boxes"), str(e), "boxes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unittest
 from typing import Any
 
@@ -126,6 +127,22 @@ class TestArrays(TestCase):
         child = self.start(text.replace("{result}", 'millrace.Response({"left": found})'))
         child.picture = 80, 40
         self.assertEqual(body(child.call("infer", b"a picture", "image/png"))["left"]["boxes"], [[20, 10, 40, 30]])
+
+    def test_boxes_without_their_other_parts(self) -> None:
+        """An argument of the type Boxes has scores, classes and labels for each box where a request leaves them out."""
+        child = self.start("""
+            import millrace
+            def infer(found: millrace.Boxes) -> list:
+                return [[float(s) for s in found.scores], [int(c) for c in found.classes], list(found.labels), found.ids, found.keypoints]
+        """)
+        boxes, classes = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], "f4"), np.array([2, 0], "i8")
+        for inputs, want in (({"boxes": boxes}, [[1, 1], [0, 0], ["", ""], None, None]), ({"boxes": boxes, "classes": classes}, [[1, 1], [2, 0], ["2", "0"], None, None]),
+                             ({"boxes": np.zeros((0, 4), "f4")}, [[], [], [], None, None])):
+            answer, = child.batch([{"inputs": inputs}])
+            self.assertNotIn("error", answer)
+            self.assertEqual(json.loads(answer["outputs"]["output"].elements()[0]), want)
+            members = {k: v.tolist() for k, v in inputs.items()}
+            self.assertEqual(body(child.call("infer", json.dumps({"found": members}).encode())), want)
 
     def test_wrong_boxes(self) -> None:
         """Boxes of another shape are refused where they are made, with what to write."""

@@ -248,10 +248,32 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 // isClass reports whether a model is a class or function in Python, whose inputs are its arguments with type hints.
 func isClass(m *stream.Model) bool { return m.App != nil && m.App.Style == "millrace" }
 
+// boxesParts are the inputs of a class whose argument has the type millrace.Boxes.
+var boxesParts = [...]string{"boxes", "scores", "classes", "labels", "ids", "keypoints"}
+
+// takesBoxes reports whether an argument of a class has the type millrace.Boxes: only then are all parts of boxes inputs.
+func takesBoxes(m *stream.Model) bool {
+	return !slices.ContainsFunc(boxesParts[:], func(part string) bool { return find(m.Inputs, part) == nil })
+}
+
+// boxesFor returns the tensor for the input boxes where a step names a tensor for an argument with the type millrace.Boxes: the
+// tensor itself, or boxes if a step makes boxes and the tensor has another form.
+func (b *builder) boxesFor(tensor string) string {
+	k, known := b.byName[tensor]
+	if _, made := b.byName["boxes"]; !made || known && b.p.tensors[k].spec != nil && len(b.p.tensors[k].spec.Shape) == 2 {
+		return tensor
+	}
+	return "boxes"
+}
+
 // hint returns how a class declares an argument that gets a tensor, as the end of an error; "" when m is no class.
 func (b *builder) hint(m *stream.Model, argument, tensor string) string {
 	if !isClass(m) {
 		return ""
+	}
+	if takesBoxes(m) {
+		return fmt.Sprintf(". If %s is the argument with the type millrace.Boxes, its inputs are %s: write boxes: %s in place of %[1]s: %[4]s, and the other inputs likewise. "+
+			"Any other argument needs a type hint with its datatype and shape", argument, strings.Join(boxesParts[:], ", "), b.boxesFor(tensor), tensor)
 	}
 	hint := `millrace.Tensor["FP32", -1]`
 	if k, ok := b.byName[tensor]; ok && b.p.tensors[k].spec != nil {

@@ -286,10 +286,18 @@ def infer(image: millrace.Image[8, 8]) -> millrace.Boxes: ...
 	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "found", Source: filepath.Join(r.dir, "found.py"), Kind: "python"}, true); err != nil {
 		t.Fatal(err)
 	}
+	r.write("drawer.py", "import millrace\ndef infer(image: millrace.Image, found: millrace.Boxes) -> bytes: ...\n")
+	if _, err := r.m.LoadConfig(t.Context(), workers.Config{Name: "drawer", Source: filepath.Join(r.dir, "drawer.py"), Kind: "python"}, true); err != nil {
+		t.Fatal(err)
+	}
+	const boxes = ". If found is the argument with the type millrace.Boxes, its inputs are boxes, scores, classes, labels, ids, keypoints: " +
+		"write boxes: boxes in place of found: %s, and the other inputs likewise. Any other argument needs a type hint with its datatype and shape"
 	for _, c := range []struct {
 		step graph.Step
 		want string
 	}{
+		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "boxes"}}, fmt.Sprintf(boxes, "boxes")},
+		{graph.Step{Model: "drawer", Input: map[string]string{"image": "image", "found": "scores"}}, fmt.Sprintf(boxes, "scores")},
 		{graph.Step{Model: "m", Input: map[string]string{"labels": "labels"}}, "labels: is not an input of model m, which has scores. If labels is an argument of the class, give it a type hint with its datatype and shape: labels: typing.List[str]"},
 		{graph.Step{Model: "m", Input: map[string]string{"boxes": "boxes"}}, `boxes: millrace.Tensor["FP32", -1, 4]`},
 		{graph.Step{Model: "m", Input: map[string]string{"labels": "other"}}, `labels: millrace.Tensor["FP32", -1]`},
