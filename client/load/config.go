@@ -45,6 +45,7 @@ type Config struct {
 	Warmup   time.Duration `json:"warmup,omitempty"`   // --warmup: time after the ramp-up that rates and latencies leave out; its frames are counted
 	Deadline time.Duration `json:"deadline,omitempty"` // --deadline: answers older than this do not count as goodput; 0 = all count
 	Grace    time.Duration `json:"grace,omitempty"`    // --grace: how long to wait for the last endings, at most (5s)
+	GiveUp   int           `json:"give_up,omitempty"`  // end early when the first frames, so many, all failed with one error; 0 = never
 
 	Size int    `json:"size,omitempty"` // --size: size of a frame in bytes (1024), without --file and --dir
 	File string `json:"file,omitempty"` // --file: each frame is this file, e.g. a picture

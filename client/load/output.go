@@ -49,6 +49,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Interrupted {
 		line("", "interrupted")
 	}
+	if r.GivenUp {
+		line("", "ended early: the first frames all failed with one error")
+	}
 	line("frames", "%d sent = %d answered + %d dropped + %d failed", r.Sent, r.Answered, r.Dropped, r.Failed)
 	for _, m := range []struct {
 		name string

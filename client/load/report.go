@@ -16,6 +16,7 @@ type Report struct {
 	Seconds     float64 `json:"seconds"`          // from the start to the end of the measured time
 	Measured    float64 `json:"measured_seconds"` // the measured time: without ramp-up and warm-up
 	Interrupted bool    `json:"interrupted"`      // ended before its duration
+	GivenUp     bool    `json:"given_up"`         // ended early by Config.GiveUp: the first frames all failed with one error
 	DeadlineMS  float64 `json:"deadline_ms"`      // of goodput; 0 = none
 	Sent        uint64  `json:"sent"`             // frames
 	Unsent      uint64  `json:"unsent"`           // due, but the server did not accept them in time
@@ -116,7 +117,7 @@ func (r *run) report() *Report {
 	}
 	c := &r.cfg
 	rep := &Report{
-		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, DeadlineMS: millis(c.Deadline),
+		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, GivenUp: r.givenUp.Load(), DeadlineMS: millis(c.Deadline),
 		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
 		Drops: texts(t.drops), Errors: texts(t.errors), FirstErrors: make(map[string]string, len(first)), Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
@@ -130,7 +131,7 @@ func (r *run) report() *Report {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
 	}
 	rep.PerStream = make([]uint64, 0, len(r.senders))
-	short := c.Frames > 0 || r.interrupted // may have ended before its duration
+	short := c.Frames > 0 || r.interrupted || rep.GivenUp // may have ended before its duration
 	for _, l := range r.senders {
 		rep.Sent += l.sent
 		rep.Unsent += l.unsent

@@ -26,6 +26,9 @@ type run struct {
 	mu     sync.Mutex
 	lostBy map[string]uint64
 
+	first   firstFrames
+	givenUp atomic.Bool // the first frames all failed with one error
+
 	// Used only by the goroutine of clock, and after it.
 	lastRow     time.Duration
 	rows        []Row
@@ -250,6 +253,37 @@ func (r *run) close() {
 		})
 	}
 	wg.Wait()
+}
+
+// firstFrames has how the first frames ended, until Config.GiveUp is decided.
+type firstFrames struct {
+	decided atomic.Bool
+	mu      sync.Mutex
+	failed  int
+	text    string // of the error of all of them
+}
+
+// judge stops the sending when the first frames, as many as Config.GiveUp, all failed with one error. e is an ending of a frame.
+func (r *run) judge(e *Ending) {
+	f := &r.first
+	if r.cfg.GiveUp == 0 || f.decided.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.decided.Load() {
+		return
+	}
+	if e.Outcome != stream.Failed || f.failed > 0 && e.Err.Error() != f.text {
+		f.decided.Store(true)
+		return
+	}
+	f.failed, f.text = f.failed+1, e.Err.Error()
+	if f.failed >= r.cfg.GiveUp {
+		f.decided.Store(true)
+		r.givenUp.Store(true)
+		r.stopSending()
+	}
 }
 
 // lost counts a stream that failed, by the text of its error. Length and number of the

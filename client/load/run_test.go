@@ -216,6 +216,38 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
+// TestGiveUp: a run ends early when the first frames all failed with one error, and goes on when one was answered or failed
+// with another error.
+func TestGiveUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		failing func(n int) error
+		rate    float64
+		given   bool
+	}{
+		"closed loop":   {func(int) error { return errors.New("refused") }, 0, true},
+		"open loop":     {func(int) error { return errors.New("refused") }, 100, true},
+		"one answered":  {func(n int) error { return map[bool]error{false: errors.New("refused")}[n == 3] }, 0, false},
+		"another error": {func(n int) error { return map[bool]error{true: errors.New("a"), false: errors.New("b")}[n < 3] }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n atomic.Int64
+				r := run(t, load.Config{GiveUp: 10, Rate: c.rate, Duration: time.Minute, Target: load.Calls{Call: func(context.Context, int, *load.Frame) (int, error) {
+					time.Sleep(10 * time.Millisecond)
+					return 0, c.failing(int(n.Add(1)))
+				}}})
+				if r.GivenUp != c.given || c.given != (r.Sent < 15) || c.given != (r.Seconds < 1) || !r.OK() || r.Unsent > 1 {
+					t.Errorf("%+v", r)
+				}
+				var text strings.Builder
+				if err := r.WriteText(&text); err != nil || c.given != strings.Contains(text.String(), "ended early: the first frames all failed with one error") {
+					t.Errorf("%v\n%s", err, &text)
+				}
+			})
+		})
+	}
+}
+
 // TestNoEnding: with a target that never answers, the run ends and reports how many
 // endings are missing.
 func TestNoEnding(t *testing.T) {

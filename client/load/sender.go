@@ -199,6 +199,9 @@ func (l *sender) ended(e Ending) {
 		l.answered.Add(1)
 	}
 	l.mu.Unlock()
+	if ok && !e.Partial {
+		l.run.judge(&e)
+	}
 	if ok && !e.Partial && l.slots != nil {
 		<-l.slots
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +24,8 @@ func benchCommand() *cobra.Command {
 		Short: "Put load on a running server, and report rates, latencies and endings",
 		Long: `Put load on a running server over WebSocket or REST. Without --rate the loop is closed: each stream keeps --window frames
 in flight, which measures capacity. With --rate it is open: frames are due at that rate whatever the server does, and
-latencies are measured from the time at which a frame was due. The exit status is 1 when a frame had no ending, or two, or when all failed.`,
+latencies are measured from the time at which a frame was due. The exit status is 1 when a frame had no ending, or two, or when all failed.
+Sending ends early when the first 100 frames all failed with one error.`,
 		Example: benchExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}
@@ -114,19 +116,35 @@ latencies are measured from the time at which a frame was due. The exit status i
 			defer func() { _ = seconds.Close() }() // the data was written before
 		}
 		lines := newProgress(c.ErrOrStderr())
+		cfg.GiveUp = firstFrames
 		cfg.Progress = func(r load.Row) { lines.line(r.String()) }
 		r, err := load.Run(c.Context(), cfg)
 		lines.end()
 		if err != nil {
 			return err
 		}
-		err = writeReport(c, r, asJSON, seconds)
-		if err != nil && cfg.File == "" && cfg.Dir == "" && refusesFrames(r) {
-			err = fmt.Errorf("%w. A frame has --size bytes: for other ones give --size, or --file with a picture or the bytes of a tensor", err)
+		if err = writeReport(c, r, asJSON, seconds); err != nil && refusesFrames(r) {
+			return otherFrames(c.Context(), cl, cfg, m, err)
 		}
 		return err
 	}
 	return c
+}
+
+// firstFrames is how many frames end a run early when all of them have failed with one error.
+const firstFrames = 100
+
+// otherFrames returns the error of a run whose frames the server has refused for what they are, with how to send others.
+func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m client.Metadata, err error) error {
+	if !cfg.Tensor && len(m.Inputs) == 1 {
+		if takes, failed := takesOf(ctx, cl, m, ""); failed == nil && takes.Picture == nil {
+			return fmt.Errorf("%w. Model %s takes tensors: give --protocol rest --tensor", err, m.Name)
+		}
+	}
+	if cfg.File == "" && cfg.Dir == "" {
+		return fmt.Errorf("%w. A frame has --size bytes: for other ones give --size, or --file with a picture or the bytes of a tensor", err)
+	}
+	return err
 }
 
 // tensorSize returns the size of a frame for an input: one row, and of further free dimensions as many elements as
@@ -168,6 +186,9 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File
 	}
 	if r.Answered == 0 && r.Failed > 0 {
 		return fmt.Errorf("no frame was answered: %s failed; the report has the first message of each code", listed(r.Errors))
+	}
+	if r.GivenUp {
+		return fmt.Errorf("the first %d frames failed with one error, and no more were sent: %s failed; the report has the first message of each code", firstFrames, listed(r.Errors))
 	}
 	if !r.OK() {
 		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))

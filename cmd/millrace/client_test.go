@@ -333,6 +333,27 @@ func TestBenchTensor(t *testing.T) {
 	}
 }
 
+// TestBenchRefused: frames that a model does not take end the run early, and the message says how to send others.
+func TestBenchRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rows.onnx")
+	if err := os.WriteFile(file, onnxfile.Identity(onnxfile.Float32, "batch", 4), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "rows="+file, "--model", "eyes=motion"))
+	for _, c := range []struct{ args, want string }{
+		{"--model rows", "Model rows takes tensors: give --protocol rest --tensor"},
+		{"--model rows --protocol v1", "Model rows takes tensors: give --protocol rest --tensor"},
+		{"--model rows --protocol rest --file " + file, "Model rows takes tensors: give --protocol rest --tensor"},
+		{"--model eyes", "--file with a picture"},
+	} {
+		args := append([]string{"bench", "--addr", addr, "--duration", "1h"}, strings.Fields(c.args)...)
+		out, stderr, code := millrace(t, args...)
+		if code != 1 || !strings.Contains(stderr, c.want) || !strings.Contains(out, "ended early: the first frames all failed with one error") {
+			t.Errorf("%s: exit status %d\n%s%s", c.args, code, out, stderr)
+		}
+	}
+}
+
 func TestBench(t *testing.T) {
 	_, addr := serve(t, "--model", "same=identity")
 	var r load.Report
