@@ -38,7 +38,8 @@ type plan struct {
 	params      stream.Params
 	known       bool // params are what made the configuration
 	share, swap bool
-	only        string // this version alone is loaded, the others stay as they are
+	kept        *SentFiles // the files of the running endpoint, which a swap keeps; nil = none
+	only        string     // this version alone is loaded, the others stay as they are
 	reserve     func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
@@ -133,14 +134,18 @@ func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name s
 
 // plan returns what a load request asks for, with its parameters in the configuration.
 func (m *Manager) plan(name string, how Load) (plan, error) {
-	def, err := m.find(name, how)
+	def, kept := m.running(name, how)
+	var err error
+	if def == nil {
+		def, err = m.find(name, how)
+	}
 	switch { // clients of other servers look for these words
 	case err != nil && def != nil:
 		return plan{}, fmt.Errorf("load failed for model '%s': %w", name, err)
 	case err != nil:
 		return plan{}, fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 	}
-	p := plan{Definition: *def, of: name, known: true, only: how.Version, reserve: how.Reserve}
+	p := plan{Definition: *def, of: name, known: true, kept: kept, only: how.Version, reserve: how.Reserve}
 	p.Versions = slices.Clone(p.Versions)
 	how.Params = m.swapped(name, how)
 	p.params = maps.Clone(how.Params)
@@ -222,6 +227,9 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 
 // load carries out a plan, in the turn of its family.
 func (m *Manager) load(ctx context.Context, p plan) (string, error) {
+	if p.kept != nil {
+		p.Files = p.kept
+	}
 	if len(p.Notes) > 0 { // in one line, since equal messages are limited
 		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what", strings.Join(p.Notes, "; "))
 	}

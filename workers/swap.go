@@ -8,11 +8,33 @@ import (
 	"millrace/stream"
 )
 
-// swapped returns the parameters of a load: of a swap, with those of the running endpoint that it does not name. The number of workers
-// stays by itself, as Scale may have changed it. What is swapped for another file or configuration keeps nothing.
-func (m *Manager) swapped(name string, how Load) stream.Params {
+// kept returns the running endpoint whose settings a load keeps: a swap without a file and a configuration of its own; nil = none.
+func (m *Manager) kept(name string, how Load) *endpoint {
 	e := (*m.endpoints.Load())[name]
 	if e == nil || !e.known || e.of != name || how.Config != nil || how.Files != nil || !asksSwap(how.Params) {
+		return nil
+	}
+	return e
+}
+
+// running returns the definition and the files of the running endpoint if a swap keeps files that a request has sent.
+func (m *Manager) running(name string, how Load) (*Definition, *SentFiles) {
+	e := m.kept(name, how)
+	if e == nil || len(e.groups) == 0 || e.groups[0].sent == nil {
+		return nil, nil
+	}
+	var def Definition
+	for _, g := range e.groups {
+		def.Versions = append(def.Versions, g.cfg)
+	}
+	return &def, e.groups[0].sent
+}
+
+// swapped returns the parameters of a load: of a swap, with the parameters of the running endpoint that the swap does not name. The number of
+// workers stays by itself, as Scale may have changed it. A swap with another file or configuration keeps no parameters.
+func (m *Manager) swapped(name string, how Load) stream.Params {
+	e := m.kept(name, how)
+	if e == nil {
 		return how.Params
 	}
 	t := new(Config).Table()

@@ -224,10 +224,11 @@ func swapCommand() *cobra.Command {
 		Long: `Replace a loaded model with other parameters or another file. The open streams of the model stay open: the server
 loads the new model beside the old one, moves the waiting frames to the new model, and unloads the old model
 after its last batch. When the new model cannot be loaded, the old one stays. What the command does not name stays as
-it is in the running model: parameters of earlier loads and swaps, and the number of workers. To go back to the
+it is in the running model: the file and the parameters of earlier loads and swaps, and the number of workers. To go back to the
 settings of the configuration, unload the model and load it again. A file, such as ./digits.onnx, is
 sent to the server and replaces the model of its name, or of --name: it has the interpreter (python, venv) of the model
-in the server's configuration, and otherwise the default settings of its kind, and the parameters given here.`,
+in the server's configuration, and otherwise the default settings of its kind, and the parameters given here. A model with
+settings such as input and output keeps them when its own file is overwritten and "models load NAME" loads it again.`,
 		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap ./new.onnx --name digits",
 	}
 	return loadWith(c, stream.Params{"swap": true})

@@ -34,3 +34,37 @@ func TestSwapKeepsTheInterpreter(t *testing.T) {
 		t.Error("a model of another name has the interpreter of SOURCE")
 	}
 }
+
+// TestSwapKeepsTheFile: a swap without a file keeps the file of the swap before, with changed parameters, and with none. When the swap fails,
+// the file stays, too. A load loads the model as it is configured.
+func TestSwapKeepsTheFile(t *testing.T) {
+	t.Parallel()
+	configured, sent := filepath.Join(t.TempDir(), "red.py"), filepath.Join(t.TempDir(), "red.py")
+	for path, answer := range map[string]string{configured: "configured", sent: "sent"} {
+		text := "class Red:\n    def setup(self, parameters):\n        self.n = int(parameters.get('threshold', 1))\n        assert self.n < 9\n    def infer(self, x: str) -> str:\n        return f'" + answer + " {self.n}'\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, addr := serve(t, configured, "--python", testneeds.Python(t))
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"swap red threshold=2", 0, "configured 2"}, {"swap " + sent, 0, "sent 1"}, {"swap red threshold=3", 0, "sent 3"}, {"swap red threshold=9", 1, "sent 3"},
+		{"swap red", 0, "sent 3"}, {"swap red threshold=4", 0, "sent 4"}, {"load red threshold=4", 0, "configured 4"}, {"swap red", 0, "configured 4"},
+	} {
+		args := append(append([]string{"models"}, strings.Fields(c.args)...), "--addr", addr)
+		if _, stderr, code := millrace(t, args...); code != c.code {
+			t.Fatalf("%s: exit status %d\n%s", c.args, code, stderr)
+		}
+		request := filepath.Join(t.TempDir(), "request.json")
+		if err := os.WriteFile(request, []byte(`{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"data":["a"]}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, stderr, _ := millrace(t, "infer", "red", "--request", request, "--addr", addr); !strings.Contains(out, c.want) {
+			t.Errorf("after %s: %s%s, want %s", c.args, out, stderr, c.want)
+		}
+	}
+}
