@@ -118,6 +118,22 @@ func AppendFloat32(dst []byte, v ...float32) []byte {
 	return dst
 }
 
+// AppendInt64 appends v little-endian, as tensors hold it.
+func AppendInt64(dst []byte, v ...int64) []byte {
+	for _, n := range v {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+// AppendStrings appends v as elements of a BYTES tensor.
+func AppendStrings(dst []byte, v ...string) []byte {
+	for _, text := range v {
+		dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(text))), text...)
+	}
+	return dst
+}
+
 // Float32s returns the elements of an FP32 tensor as a new slice.
 func (t *Tensor) Float32s() []float32 {
 	out := make([]float32, len(t.Data)/4)
@@ -125,6 +141,43 @@ func (t *Tensor) Float32s() []float32 {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
 	}
 	return out
+}
+
+// Int64s returns the elements of an INT64 tensor of any shape, in row-major order, as a new slice. The
+// error is InvalidArgument when the tensor has another datatype, or Data not the length that Shape needs.
+func (t *Tensor) Int64s() ([]int64, error) {
+	if err := t.checkIs(Int64); err != nil {
+		return nil, err
+	}
+	out := make([]int64, len(t.Data)/8)
+	for i := range out {
+		out[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+	}
+	return out, nil
+}
+
+// Strings returns the elements of a BYTES tensor of any shape, in row-major order, as copies, which need not
+// be UTF-8. The error is InvalidArgument when the tensor has another datatype, or Data not as many elements as
+// Shape needs.
+func (t *Tensor) Strings() ([]string, error) {
+	if err := t.checkIs(Bytes); err != nil {
+		return nil, err
+	}
+	var out []string
+	for data := t.Data; len(data) > 0; {
+		end := 4 + int(binary.LittleEndian.Uint32(data))
+		out = append(out, string(data[4:end]))
+		data = data[end:]
+	}
+	return out, nil
+}
+
+// checkIs returns an error unless the tensor has that datatype, and Data of its size.
+func (t *Tensor) checkIs(d Datatype) error {
+	if t.Datatype != d {
+		return Errorf(InvalidArgument, t.Name+".datatype", "is %s, want %s", t.Datatype, d)
+	}
+	return t.CheckSize("")
 }
 
 // HalfToFloat32 converts an IEEE 754 binary16 to float32. Its exponents start at -14, those of
