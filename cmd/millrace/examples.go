@@ -37,7 +37,7 @@ save such an output to OUTPUT.bin. For a program with JSON, such as a class in P
 calls go to its routes at /apps/MODEL/, with bodies made from its type hints. A model that declares no inputs gets
 a tensor x as an example. The calls of a model that may answer more than once read its events. Where the server wants a key, the calls read the key from
 the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
-this module or net/http, calls in JavaScript Node or a browser.`,
+this module (a comment has the go.mod) or net/http, calls in JavaScript Node or a browser.`,
 		Example:           callExamples,
 		Args:              wrongUsage(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(completeModels, completeNothing),
@@ -396,7 +396,21 @@ inputs = [
 show(infer(json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}))
 {{end}}`
 
-const goCalls = `{{template "js notes" .}}package main
+const goCalls = `{{template "js notes" .}}// In a folder of its own, beside that of the module millrace, with this go.mod (docs/embed.md):
+//
+//	module mine
+//
+//	go 1.26.0
+//
+//	require millrace v0.0.0
+//
+//	replace millrace => ../millrace
+//
+// Copy the sums of the module, and run the calls:
+//
+//	cp ../millrace/go.sum . && go run -mod=mod .
+
+package main
 
 import (
 	"context"

@@ -83,6 +83,33 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestExamplesGoModule: calls in Go with the client begin with the go.mod of docs/embed.md.
+func TestExamplesGoModule(t *testing.T) {
+	page, err := os.ReadFile("../../docs/embed.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, module, _ := strings.Cut(string(page), "    module mine\n")
+	module, _, found := strings.Cut(module, "\n\nand `cp ../millrace/go.sum . && go build -mod=mod`")
+	if !found {
+		t.Fatal("docs/embed.md has no go.mod of a program outside of the repository")
+	}
+	_, addr := serve(t, "--model", "same=identity", "--model", "count=repeat")
+	text, stderr, code := millrace(t, "examples", "same", "--format", "go", "--addr", addr)
+	comment, _, found := strings.Cut(text, "\npackage main\n")
+	if code != 0 || !found {
+		t.Fatalf("%s%s", text, stderr)
+	}
+	for _, want := range append(strings.Split(module, "\n\n"), "cp ../millrace/go.sum . && go run -mod=mod .") {
+		if want = "//\t" + strings.TrimSpace(want) + "\n"; !strings.Contains(comment, want) {
+			t.Errorf("no %q in\n%s", want, comment)
+		}
+	}
+	if text, _, _ := millrace(t, "examples", "count", "--format", "go", "--addr", addr); !strings.Contains(text, "package main\n") || strings.Contains(text, "go.mod") {
+		t.Errorf("calls with net/http need no module:\n%s", text)
+	}
+}
+
 // TestExamplesThatFail: a printed call that the server refuses shows the server's reason.
 func TestExamplesThatFail(t *testing.T) {
 	_, addr := serve(t, "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"))

@@ -233,6 +233,8 @@ func TestInferSave(t *testing.T) {
 	for _, c := range []struct{ sent, save, want string }{
 		{"sent.jpg", "x=" + file("x.png"), "the answer of model same has no output x: it has output"},
 		{"sent.jpg", "output=" + file("x.png"), "give a name that ends in .jpg, not "},
+		{"sent.jpg", "output=" + file("x.gif"), "give a name that ends in .jpg, not "},
+		{"sent.jpg", "output=" + file("x.TIFF"), "give a name that ends in .jpg, not "},
 		{"sent.jpg", "output=" + file("x.npy"), "give a name that ends in .jpg, not "},
 		{"sent.jpg", "output=" + file("sent.jpg"), "would replace " + file("sent.jpg") + ", which is sent"},
 		{"sent.jpg", "output", "is not OUTPUT=FILE"},

@@ -242,6 +242,9 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	as := c.Flags().String("name", "", "of a model that is loaded from a file (the file's name without the ending)")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if i := slices.IndexFunc(args, isModelFile); i > 0 && !strings.Contains(args[i], "=") {
+			return usagef("%q is a file, not key=value: give millrace models %s %s --name %s", args[i], c.Name(), args[i], args[0])
+		}
 		params, err := loadParams(args[1:], how)
 		if err != nil {
 			return err
@@ -265,11 +268,13 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		} else if *as != "" {
 			return usagef("--name: is for a model that is loaded from a file: %q is a name already", name)
 		}
+		before, _ := cl.Index(c.Context()) // without it, nothing is known of graphs
 		endpoint, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			err = suggestLoad(c.Context(), cl, name, err)
 			return withSentFile(withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") }), path)
 		}
+		warnUnfit(c, cl, name, before)
 		if *asJSON {
 			answer := map[string]any{"endpoint": endpoint}
 			if swap {
@@ -287,6 +292,20 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		return err
 	}
 	return c
+}
+
+// warnUnfit writes a line for each other model that has become unavailable by a load of the model name, such as a graph that
+// the model no longer fits. before is the index before the load.
+func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
+	if len(before) == 0 {
+		return
+	}
+	after, _ := cl.Index(c.Context()) // the load itself has succeeded
+	for _, m := range after {
+		if m.State == workers.StateUnavailable && m.Name != name && !slices.Contains(before, m) {
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "warning: model %s is unavailable since this %s: %s\n", m.Name, c.Name(), oneLine(m.Reason))
+		}
+	}
 }
 
 // swapped says what a swap has changed: a file, and parameters as key=value.

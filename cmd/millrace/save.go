@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"millrace/client"
@@ -104,6 +105,9 @@ func saveTensor(file string, t *stream.Tensor) (form string, err error) {
 	return "", fmt.Errorf("%s: give a name that ends in .npy, not %s", what, file)
 }
 
+// otherPictures are the endings of names of pictures in forms that are not recognised.
+var otherPictures = []string{".avif", ".bmp", ".gif", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm", ".psd", ".svg", ".tga", ".tif", ".tiff"}
+
 // saveElement writes the only element of a tensor of BYTES, and returns the form of the file.
 func saveElement(file, ending, what string, t *stream.Tensor) (form string, err error) {
 	list := elements(t)
@@ -112,7 +116,7 @@ func saveElement(file, ending, what string, t *stream.Tensor) (form string, err 
 	}
 	kind := codec.Sniff(list[0])
 	named := strings.TrimPrefix(strings.Replace(ending, "jpg", "jpeg", 1), ".")
-	if kind != codec.Unknown && named != kind.String() && (isPictureName(file) || ending == ".npy") {
+	if kind != codec.Unknown && named != kind.String() && (isPictureName(file) || slices.Contains(otherPictures, ending) || ending == ".npy") {
 		return "", fmt.Errorf("the output is a picture of type %s, which is saved as it is: give a name that ends in .%s, not %s", kind, endingOf(kind), file)
 	}
 	if kind == codec.Unknown && isPictureName(file) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/onnxfile"
 	"millrace/internal/testneeds"
 )
 
@@ -65,6 +66,42 @@ func TestSwapKeepsTheFile(t *testing.T) {
 		}
 		if out, stderr, _ := millrace(t, "infer", "red", "--request", request, "--addr", addr); !strings.Contains(out, c.want) {
 			t.Errorf("after %s: %s%s, want %s", c.args, out, stderr, c.want)
+		}
+	}
+}
+
+// TestLoadThatUnfitsAGraph: a load or swap after which a graph of the model no longer fits warns of the graph, with the reason.
+func TestLoadThatUnfitsAGraph(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rows.onnx")
+	write := func(input string) {
+		t.Helper()
+		m := onnxfile.Model{
+			Inputs: []onnxfile.Value{{Name: input, Type: onnxfile.Float32, Dims: []any{1, 4}}}, Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{1, 4}}},
+			Nodes: []onnxfile.Node{{Op: "Identity", Inputs: []string{input}, Outputs: []string{"y"}}},
+		}
+		if err := os.WriteFile(file, m.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("x")
+	config := filepath.Join(t.TempDir(), "graph.yaml")
+	text := "models:\n  - {name: rows, source: " + file + "}\n  - {name: drawn, source: graph, steps: [{model: rows, input: {x: x}}]}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--config", config))
+	for _, c := range []struct {
+		input, args string
+		warned      bool
+	}{{"x", "swap", false}, {"z", "swap", true}, {"x", "swap", false}, {"z", "load --json", true}} {
+		write(c.input)
+		args := append([]string{"models"}, strings.Fields(c.args)...)
+		out, stderr, code := millrace(t, append(args, file, "--addr", addr)...)
+		if code != 0 || !strings.Contains(out, "rows") {
+			t.Fatalf("%s: exit status %d: %s%s", c.args, code, out, stderr)
+		}
+		if got := strings.Contains(stderr, "warning: model drawn is unavailable since this "+args[1]+": model rows was loaded with other inputs or outputs"); got != c.warned {
+			t.Errorf("%s of input %s:\n%s", c.args, c.input, stderr)
 		}
 	}
 }
