@@ -134,6 +134,9 @@ func CompareVersions(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// Names returns the names of the loaded models, sorted.
+func (m *Manager) Names() []string { return slices.Sorted(maps.Keys(*m.endpoints.Load())) }
+
 // Group returns a loaded group. A version of "" means the highest one that is ready.
 func (m *Manager) Group(name, version string) (*Group, error) {
 	e, ok := (*m.endpoints.Load())[name]

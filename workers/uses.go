@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -19,6 +20,7 @@ type Use struct {
 
 // Models finds loaded models by name; a version of "" means any. A Manager implements it.
 type Models interface {
+	Names() []string
 	Group(name, version string) (*Group, error)
 	Choose(name string) (version string)
 	Open(name, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error)
@@ -109,12 +111,21 @@ func (c *common) checkUses() error {
 		case path != nil:
 			return circle(u.At+".model", append([]string{c.cfg.Name}, path...))
 		case err != nil:
-			return stream.Errorf(stream.NotFound, u.At+".model", "model %s is made of it: %w", c.cfg.Name, err)
+			return stream.Errorf(stream.NotFound, u.At+".model", "model %s is made of it: %w%s", c.cfg.Name, err, c.suggest(u.Model))
 		case !g.Ready():
 			return stream.Errorf(stream.Unavailable, u.At+".model", "model %s is not ready", u.Model)
 		}
 	}
 	return nil
+}
+
+// suggest returns " (did you mean x?)" with the loaded model whose name is most similar to that of one that is not loaded, or "".
+func (c *common) suggest(name string) string {
+	names := c.models.Names()
+	if slices.Contains(names, name) { // it lacks a version
+		return ""
+	}
+	return setting.Suggest(name, slices.DeleteFunc(names, func(n string) bool { return n == c.cfg.Name }))
 }
 
 // usePath returns the names of the models from u to the one with the given name, or nil.

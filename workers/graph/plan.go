@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/coded"
 	"millrace/workers"
@@ -147,7 +148,7 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 	for _, name := range slices.Sorted(maps.Keys(s.set.Output)) {
 		spec := find(m.Outputs, name)
 		if spec == nil && len(m.Outputs) > 0 {
-			return s.errorf(coded.InvalidArgument, "output."+name, "is not an output of model %s, which has %s", m.Name, namesOf(m.Outputs))
+			return s.errorf(coded.InvalidArgument, "output."+name, "is not an output of model %s%s, which has %s", m.Name, setting.Suggest(name, namesOf(m.Outputs)), strings.Join(namesOf(m.Outputs), ", "))
 		}
 		if err := add(name, s.set.Output[name], spec); err != nil {
 			return err
@@ -185,14 +186,11 @@ func takesPixels(s *step, spec *stream.TensorSpec, inputs int) bool {
 
 // addInputs connects the inputs of a step's model to tensors.
 func (b *builder) addInputs(s *step, m *stream.Model) error {
-	var names []string
-	for _, spec := range m.Inputs {
-		names = append(names, spec.Name)
-	}
+	names := namesOf(m.Inputs)
 	known := len(names) > 0
 	for _, name := range slices.Sorted(maps.Keys(s.set.Input)) {
 		if known && !slices.Contains(names, name) {
-			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s, which has %s%s", m.Name, strings.Join(names, ", "), b.hint(m, name, s.set.Input[name]))
+			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s%s, which has %s%s", m.Name, setting.Suggest(name, names), strings.Join(names, ", "), b.hint(m, name, s.set.Input[name]))
 		}
 		if !known {
 			names = append(names, name)
@@ -317,7 +315,7 @@ func (b *builder) addOthers(s *step) (err error) {
 	made := func(part, tensor string) (int, error) {
 		k, ok := b.byName[tensor]
 		if !ok || b.p.tensors[k].maker < 0 {
-			return 0, s.errorf(coded.InvalidArgument, part, "names the tensor %s, which no step makes: there are %s", tensor, b.made())
+			return 0, s.errorf(coded.InvalidArgument, part, "names the tensor %s, which no step makes%s: there are %s", tensor, setting.Suggest(tensor, b.made()), strings.Join(b.made(), ", "))
 		}
 		s.need(k)
 		return k, nil
@@ -361,14 +359,13 @@ func (s *step) need(k int) {
 }
 
 // made returns the names of the tensors that steps make.
-func (b *builder) made() string {
-	var names []string
+func (b *builder) made() (names []string) {
 	for _, t := range b.p.tensors {
 		if t.maker >= 0 {
 			names = append(names, t.name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // use returns the tensor of a name, which becomes an input of the graph if no step makes
@@ -461,7 +458,7 @@ func (b *builder) chooseOutputs() error {
 		k, ok := b.byName[name]
 		field := fmt.Sprintf("outputs[%d]", i)
 		if !ok || b.p.tensors[k].maker < 0 {
-			return coded.Errorf(coded.InvalidArgument, field, "is %s, which no step makes: there are %s", name, b.made())
+			return coded.Errorf(coded.InvalidArgument, field, "is %s, which no step makes%s: there are %s", name, setting.Suggest(name, b.made()), strings.Join(b.made(), ", "))
 		}
 		if slices.Contains(b.p.outputs, k) {
 			return coded.Errorf(coded.InvalidArgument, field, "is %s a second time", name)
@@ -520,7 +517,7 @@ func (b *builder) describe() (*stream.Model, error) {
 		if t.spec != nil && t.spec.Optional {
 			more = ". The input has a default: leave it out of `input`"
 		}
-		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, more)
+		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s%s: a request with a picture has no other inputs%s", b.p.tensors[b.p.picture].name, t.name, setting.Suggest(t.name, b.made()), more)
 	}
 	if b.singleRow() {
 		m.Axis, m.MaxBatch, b.p.noAxis = stream.NoAxis, 1, true
@@ -595,12 +592,11 @@ func find(specs []stream.TensorSpec, name string) *stream.TensorSpec {
 	return nil
 }
 
-func namesOf(specs []stream.TensorSpec) string {
-	var names []string
+func namesOf(specs []stream.TensorSpec) (names []string) {
 	for _, s := range specs {
 		names = append(names, s.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // rowsOf returns the sum of the rows in the batches of the steps' workers.
