@@ -9,7 +9,7 @@ import (
 )
 
 // needServer are the modules of tests that need a server, beside those of the pages' examples.
-var needServer = []string{"tests.test_client", "tests.test_aio", "tests.test_token", "tests.test_socket"}
+var needServer = []string{"tests.test_client", "tests.test_lost", "tests.test_aio", "tests.test_token", "tests.test_socket"}
 
 // examples is the module that runs the pages' examples against a server.
 const examples = "tests.test_docs"
