@@ -15,6 +15,9 @@ import (
 // maxIdle is the most unused streams that a OneShot keeps for each model.
 const maxIdle = 256
 
+// maxReopened is how often a request opens another stream when its new stream was ended by a swap.
+const maxReopened = 3
+
 // OneShot sends one-shot requests, which have one frame each: those of REST, gRPC and
 // native calls. Each request has its own stream, which a later request uses again, so
 // that one-shot requests share batches and fairness with other streams. It is safe for
@@ -78,7 +81,7 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 		f.Lease.Release()
 		return r, err
 	}
-	for {
+	for attempt := 1; ; attempt++ {
 		t := target{model, version, version}
 		if version == "" {
 			t.chosen = o.backend.Models().Choose(model)
@@ -90,8 +93,10 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 			return nil, err
 		}
 		if err := x.stream.Offer(f); err != nil {
-			// Its stream is from before an unload or a swap: open another one.
-			if reused && stream.CodeOf(err) != stream.FlowControl {
+			// Its stream is from before an unload or a swap: open another one. A swap may also end a new stream before its
+			// first frame, when the model has other inputs or outputs now.
+			code := stream.CodeOf(err)
+			if reused && code != stream.FlowControl || code == stream.Unloaded && attempt <= maxReopened {
 				continue
 			}
 			x.stream.Refuse(&f, "", err)

@@ -194,6 +194,9 @@ func (t *Table) Unknown(path string, lists ...string) error {
 // "" = there is none, or there are several.
 func (t *Table) elsewhere(path string) (found string) {
 	last := path[strings.LastIndexByte(path, '.')+1:]
+	if last != path { // the path has a section, whose settings are listed
+		return ""
+	}
 	for _, f := range t.fields {
 		if strings.HasSuffix(f.Path, "."+last) {
 			if found != "" {

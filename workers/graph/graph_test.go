@@ -89,12 +89,8 @@ func (s *results) Done(stream.CloseReason) { close(s.done) }
 // open opens a stream to a model.
 func (x *machine) open(model string, o stream.Options) (*stream.Stream, *results) {
 	x.t.Helper()
-	g, err := x.models.Group(model, "")
-	if err != nil {
-		x.t.Fatal(err)
-	}
 	sink := newResults()
-	s, err := g.Open(o, sink)
+	s, err := x.models.Open(model, "", o, sink)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -107,7 +103,13 @@ var oneShot = stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1
 func (x *machine) infer(model string, f stream.Frame) *stream.Result {
 	x.t.Helper()
 	s, sink := x.open(model, oneShot)
-	if err := s.Submit(f); err != nil {
+	err := s.Offer(f)
+	for ; stream.CodeOf(err) == stream.Unloaded; err = s.Offer(f) { // a swap has ended the stream before its frame
+		s.Close(stream.ByClient)
+		<-sink.done
+		s, sink = x.open(model, oneShot)
+	}
+	if err != nil {
 		x.t.Fatal(err)
 	}
 	r := <-sink.c
