@@ -38,6 +38,7 @@ type consumer struct {
 
 	// These are guarded by runner.countMu.
 	counts
+	hasLeft bool // the counts were added to those of the stream, which further endings are added to
 }
 
 // counts are those of the endings of a model's frames. See StreamStats.
@@ -113,6 +114,15 @@ func (c *consumer) left() {
 	c.f.preview.setSeveral(len(c.f.consumers) > 1, c.id)
 	c.f.leaving = slices.DeleteFunc(slices.Clone(c.f.leaving), func(o *consumer) bool { return o == c })
 	c.f.gone.add(&c.counts)
+	c.hasLeft = true
+}
+
+// tally returns the counts for an ending: a result may be passed to the sinks after its model has left. runner.countMu is held.
+func (c *consumer) tally() *counts {
+	if c.hasLeft {
+		return &c.f.gone
+	}
+	return &c.counts
 }
 
 // add adds the counts of endings.
@@ -243,16 +253,17 @@ func (c *consumer) count(r *stream.Result, failed error) {
 }
 
 func (c *consumer) countLocked(r *stream.Result, failed error) {
+	n := c.tally()
 	switch {
 	case r.Outcome == stream.Failed || failed != nil:
-		c.errors++
+		n.errors++
 	case r.Outcome == stream.Answered:
-		c.answered++
+		n.answered++
 	default:
-		if c.drops == nil {
-			c.drops = map[stream.Reason]uint64{}
+		if n.drops == nil {
+			n.drops = map[stream.Reason]uint64{}
 		}
-		c.drops[r.Reason]++
+		n.drops[r.Reason]++
 	}
 }
 
@@ -265,10 +276,11 @@ func (c *consumer) countDelivered(r *stream.Result, failed error) {
 	c.f.countMu.Lock()
 	defer c.f.countMu.Unlock()
 	c.countLocked(r, failed)
-	if c.failure = cmp.Or(failed, r.Err); r.Outcome != stream.Answered || failed != nil {
+	n := c.tally()
+	if n.failure = cmp.Or(failed, r.Err); r.Outcome != stream.Answered || failed != nil {
 		return
 	}
-	c.aged++
-	c.age += now.Sub(r.Timing.Received)
-	c.last = now.Wall()
+	n.aged++
+	n.age += now.Sub(r.Timing.Received)
+	n.last = now.Wall()
 }

@@ -287,3 +287,21 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+// A result that is passed to the sinks after its removed model has left counts for the stream.
+func TestCountsAfterAModelHasLeft(t *testing.T) {
+	f := &runner{}
+	c := &consumer{f: f}
+	end := func() {
+		c.countDelivered(&stream.Result{Outcome: stream.Answered}, nil)
+		c.countDelivered(&stream.Result{Outcome: stream.Failed, Err: errors.New("x")}, nil)
+		c.count(&stream.Result{Outcome: stream.Dropped, Reason: stream.Closed}, nil)
+	}
+	end()
+	f.gone.add(&c.counts) // as left does
+	c.hasLeft = true
+	end()
+	if n := f.gone; n.answered != 2 || n.errors != 2 || n.drops[stream.Closed] != 2 {
+		t.Errorf("%+v", n)
+	}
+}
