@@ -134,7 +134,8 @@ func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name s
 
 // plan returns what a load request asks for, with its parameters in the configuration.
 func (m *Manager) plan(name string, how Load) (plan, error) {
-	def, kept := m.running(name, how)
+	e := m.kept(name, how)
+	def, kept := e.sentFiles()
 	var err error
 	if def == nil {
 		def, err = m.find(name, how)
@@ -147,7 +148,9 @@ func (m *Manager) plan(name string, how Load) (plan, error) {
 	}
 	p := plan{Definition: *def, of: name, known: true, kept: kept, only: how.Version, reserve: how.Reserve}
 	p.Versions = slices.Clone(p.Versions)
-	how.Params = m.swapped(name, how)
+	if e != nil {
+		how.Params = e.swapped(how.Params)
+	}
 	p.params = maps.Clone(how.Params)
 	delete(p.params, "share")
 	delete(p.params, "swap")

@@ -17,9 +17,8 @@ func (m *Manager) kept(name string, how Load) *endpoint {
 	return e
 }
 
-// running returns the definition and the files of the running endpoint if a swap keeps files that a request has sent.
-func (m *Manager) running(name string, how Load) (*Definition, *SentFiles) {
-	e := m.kept(name, how)
+// sentFiles returns the definition and the files of an endpoint whose files a request has sent; nil = none has.
+func (e *endpoint) sentFiles() (*Definition, *SentFiles) {
 	if e == nil || len(e.groups) == 0 || e.groups[0].sent == nil {
 		return nil, nil
 	}
@@ -30,13 +29,9 @@ func (m *Manager) running(name string, how Load) (*Definition, *SentFiles) {
 	return &def, e.groups[0].sent
 }
 
-// swapped returns the parameters of a load: of a swap, with the parameters of the running endpoint that the swap does not name. The number of
-// workers stays by itself, as Scale may have changed it. A swap with another file or configuration keeps no parameters.
-func (m *Manager) swapped(name string, how Load) stream.Params {
-	e := m.kept(name, how)
-	if e == nil {
-		return how.Params
-	}
+// swapped returns the parameters of a swap, with the parameters of the endpoint that the swap does not name. The number of workers stays by
+// itself, as Scale may have changed it. A swap with another file or configuration keeps no parameters.
+func (e *endpoint) swapped(params stream.Params) stream.Params {
 	t := new(Config).Table()
 	full := func(name string) string {
 		if f, ok := t.FindRequest(name); ok {
@@ -50,7 +45,7 @@ func (m *Manager) swapped(name string, how Load) stream.Params {
 			all[full(name)] = value
 		}
 	}
-	for name := range how.Params {
+	for name := range params {
 		if full(name) == "batching.kind" { // settings of another batcher do not stay
 			common := setting.Of("batching", new(Batching))
 			maps.DeleteFunc(all, func(name string, _ any) bool {
@@ -59,7 +54,7 @@ func (m *Manager) swapped(name string, how Load) stream.Params {
 			})
 		}
 	}
-	for name, value := range how.Params {
+	for name, value := range params {
 		all[full(name)] = value
 	}
 	return all
