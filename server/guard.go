@@ -148,7 +148,7 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		of := ingest.Credentials{Conn: conn, Forwarded: lastLine(r.Header.Values(fiber.HeaderXForwardedFor))}
+		var of ingest.Credentials
 		of.Key(r.Header.Get(ingest.KeyName))
 		of.Key(ingest.Bearer(r.Header.Get(fiber.HeaderAuthorization)))
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -170,13 +170,6 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-func lastLine(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return all[len(all)-1]
 }
 
 // enteredKey is the key under which a request has that its client has entered with a role.

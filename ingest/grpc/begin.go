@@ -129,7 +129,7 @@ func (b *begun) arrived() {
 }
 
 // answered says that the call was answered. That makes the connection of a call that needs no credentials one that has sent a
-// request where no call needs them: those of others are it earlier.
+// request where no call needs them: the connections of other calls are it earlier.
 func (b *begun) answered(ctx context.Context) {
 	switch {
 	case !b.open:

@@ -114,10 +114,17 @@ func credentialsOf(ctx context.Context, md metadata.MD) ingest.Credentials {
 	for _, value := range md["authorization"] {
 		c.Key(ingest.Bearer(value))
 	}
-	if all := md["x-forwarded-for"]; len(all) > 0 {
-		c.Forwarded = all[len(all)-1]
-	}
+	c.Forwarded = forwarded(md)
 	return c
+}
+
+// forwarded returns the last value of x-forwarded-for in the metadata of a call, or "".
+func forwarded(md metadata.MD) string {
+	all := md["x-forwarded-for"]
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1]
 }
 
 // modelReady is a method that a setting opens to everybody.
@@ -210,11 +217,8 @@ func (s *service) audit(ctx context.Context, method, target string, err error) {
 		}
 		err = stream.Errorf(is, "", "%s", st.Message())
 	}
-	forwarded := ""
-	if all := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(all) > 0 {
-		forwarded = all[len(all)-1]
-	}
-	s.gate.Audit(ingest.Act{Client: client(ctx), Remote: from, Forwarded: forwarded, Protocol: "grpc", Verb: method, Target: target, Err: err})
+	md, _ := metadata.FromIncomingContext(ctx)
+	s.gate.Audit(ingest.Act{Client: client(ctx), Remote: from, Forwarded: forwarded(md), Protocol: "grpc", Verb: method, Target: target, Err: err})
 }
 
 // certificates returns the certificate that a client has shown, with those that it has sent after it, or nil.
