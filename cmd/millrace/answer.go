@@ -275,8 +275,12 @@ func summaryOf(t *stream.Tensor, save bool) string {
 	}
 	if t.Datatype == stream.Bytes {
 		list := elements(t)
-		if len(list) == 1 && len(list[0]) > most && json.Valid(list[0]) { // as it is: its quotes are not escaped again
-			return string(list[0][:most]) + "..." + flag("json")
+		var line bytes.Buffer
+		if len(list) == 1 && len(list[0]) > most && json.Compact(&line, list[0]) == nil { // in one line; its quotes are not escaped again
+			if line.Len() <= most {
+				return line.String()
+			}
+			return strings.ToValidUTF8(line.String()[:most], "") + "..." + flag("json")
 		}
 		if len(list) == 1 && !utf8.Valid(list[0]) {
 			if kind := codec.Sniff(list[0]); kind != codec.Unknown {

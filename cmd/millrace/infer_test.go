@@ -85,7 +85,7 @@ func TestInferBoxes(t *testing.T) {
 
 // TestAnswerRows: a long JSON text is printed as it is, and boxes that cannot be shown are counted.
 func TestAnswerRows(t *testing.T) {
-	text := `{"count":5000,"found":[` + strings.Repeat(`{"x":1},`, 20) + `{}]}`
+	text := "{\"count\": 5000,\n" + `"found":[` + strings.Repeat(`{"x":1},`, 20) + `{}]}`
 	nan := float32(math.NaN())
 	boxes := stream.AppendFloat32(nil, 1, 2, 3, 4, nan, 2, 3, 4)
 	list := []stream.Tensor{

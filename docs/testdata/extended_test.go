@@ -125,17 +125,24 @@ func TestExtendedBatcher(t *testing.T) {
 	}
 }
 
-// The adapter shows no credentials of its clients: a server whose clients need credentials refuses them.
-func TestExtendedAdapterIsShut(t *testing.T) {
-	s, _ := run(t, "api_key: "+strings.Repeat("k", 32))
+// dial connects to the UDP adapter until the end of the test.
+func dial(t *testing.T, s *server.Server) net.Conn {
+	t.Helper()
 	conn, err := net.Dial("udp", s.Addr("udp"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
+	return conn
+}
+
+// The adapter shows no credentials of its clients: a server whose clients need credentials refuses them.
+func TestExtendedAdapterIsShut(t *testing.T) {
+	s, _ := run(t, "api_key: "+strings.Repeat("k", 32))
+	conn := dial(t, s)
 	if _, err := conn.Write(gray(t, 7)); err != nil {
 		t.Fatal(err)
 	}
@@ -152,14 +159,7 @@ func TestExtendedAdapter(t *testing.T) {
 	if !slices.ContainsFunc(s.Listeners(), func(l server.Listener) bool { return l.Name == "udp" && l.URL == "udp://"+l.Addr }) {
 		t.Fatalf("%+v", s.Listeners())
 	}
-	conn, err := net.Dial("udp", s.Addr("udp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, s)
 	for send, want := range map[string]string{
 		string(gray(t, 7)): string(stream.AppendFloat32(nil, 7)),
 		"no picture":       "not a picture",
