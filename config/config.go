@@ -60,7 +60,7 @@ type Config struct {
 	Parts []any
 
 	File    string // from which it was read, "" = none
-	Version string // of the program; not in the file
+	Version string // of the program, empty = "dev"; not in the file
 	Clip    []byte // an MP4 that the console can stream, nil = none; not in the file
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -126,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
-		cfg: cfg, version: cfg.Version, created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
+		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
 		ready: make(chan struct{}), accounts: ingest.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},

@@ -6,12 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/pb33f/libopenapi"
+	"github.com/getkin/kin-openapi/openapi3"
 
 	"millrace/internal/onnxfile"
 	"millrace/internal/testbuild"
@@ -348,16 +347,11 @@ func TestAPISchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := libopenapi.NewDocument(text)
+	document, err := openapi3.NewLoader().LoadFromData(text) // fails for a reference to nothing, too
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := document.BuildV3Model()
-	if err != nil {
-		t.Fatal(err) // of a reference to nothing, too
-	}
-	paths := slices.Collect(model.Model.Paths.PathItems.KeysFromOldest())
-	if len(paths) != 1 || paths[0] != "/v2/models/eyes/infer" {
+	if paths := document.Paths.Keys(); len(paths) != 1 || paths[0] != "/v2/models/eyes/infer" {
 		t.Errorf("%q", paths)
 	}
 	if strings.Contains(string(text), "same") {
