@@ -53,6 +53,14 @@ type Entry struct {
 	Reason  string `json:"reason"`
 }
 
+// Loaded is what a load has made of a model: the name of its endpoint, and whether the endpoint was loaded (it is new), reloaded (a file
+// or a setting has changed, a worker had failed, or a swap asked for it), scaled (only the number of workers has changed) or is
+// unchanged. Result is empty when the server does not say so, as servers of the same protocol by others.
+type Loaded struct {
+	Endpoint string `json:"endpoint"`
+	Result   string `json:"result"`
+}
+
 // maxReply bounds the size of a reply, in bytes.
 const maxReply = 1 << 30
 
@@ -255,22 +263,19 @@ func (c *Client) index(ctx context.Context, body []byte) ([]Entry, error) {
 }
 
 // Load loads a model with parameters that overlay its configuration, and returns
-// the name of its endpoint. See the guide on models for "share" and "swap".
-func (c *Client) Load(ctx context.Context, model string, params stream.Params) (endpoint string, err error) {
+// its endpoint and what has changed. See the guide on models for "share" and "swap".
+func (c *Client) Load(ctx context.Context, model string, params stream.Params) (loaded Loaded, err error) {
 	if model == "" {
-		return "", errNoModel()
+		return loaded, errNoModel()
 	}
 	var body []byte
 	if len(params) > 0 {
 		if body, err = json.Marshal(map[string]any{"parameters": params}); err != nil {
-			return "", stream.Errorf(stream.InvalidArgument, "parameters", "cannot be written as JSON: %w", err)
+			return loaded, stream.Errorf(stream.InvalidArgument, "parameters", "cannot be written as JSON: %w", err)
 		}
 	}
-	var loaded struct {
-		Endpoint string `json:"endpoint"`
-	}
 	err = c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", model, "load"), body, &loaded)
-	return loaded.Endpoint, err
+	return loaded, err
 }
 
 // Unload undoes one load of an endpoint: it removes a worker that was added with "share":

@@ -117,9 +117,10 @@ func TestModels(t *testing.T) {
 	_, err = c.Metadata(ctx, "a/../b c", "1")
 	wantCode(t, err, stream.NotFound)
 
-	name, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms", "instances": 2})
-	if err != nil || name != "delay" {
-		t.Errorf("Load gave %q, %v", name, err)
+	for _, want := range []client.Loaded{{Endpoint: "delay", Result: "loaded"}, {Endpoint: "delay", Result: "unchanged"}} {
+		if loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms", "instances": 2}); err != nil || loaded != want {
+			t.Errorf("Load gave %v, %v: want %v", loaded, err, want)
+		}
 	}
 	_, err = c.Load(ctx, "delay", stream.Params{"fixd": "1ms"})
 	wantCode(t, err, stream.InvalidArgument)

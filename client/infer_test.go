@@ -123,8 +123,8 @@ func TestRequests(t *testing.T) {
 	}{
 		{nil, ""}, {stream.Params{}, ""}, {stream.Params{"instances": int64(2)}, `{"parameters":{"instances":2}}`},
 	} {
-		if name, err := c.Load(t.Context(), "m", p.params); err != nil || name != "m" || string(body) != p.body {
-			t.Errorf("%v: %q, %q, %v", p.params, name, body, err)
+		if loaded, err := c.Load(t.Context(), "m", p.params); err != nil || loaded != (Loaded{Endpoint: "m"}) || string(body) != p.body {
+			t.Errorf("%v: %v, %q, %v", p.params, loaded, body, err)
 		}
 	}
 	for text, code := range map[string]stream.Code{`{"ticket":"abc"}`: "", `{}`: stream.Internal} {

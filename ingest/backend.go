@@ -50,8 +50,8 @@ type Repository interface {
 	Statistics(name, version string) ([]*inferencepb.ModelStatistics, error)
 	// Index lists the models, loaded or known: a row for each version.
 	Index() []Entry
-	// Load loads a model and returns the name of its endpoint.
-	Load(ctx context.Context, name string, how Load) (endpoint string, err error)
+	// Load loads a model, and returns its endpoint and what has changed.
+	Load(ctx context.Context, name string, how Load) (Loaded, error)
 	// Unload undoes one load; the last removes the endpoint. Frames in
 	// flight complete; waiting ones end with code unloaded.
 	Unload(ctx context.Context, endpoint string, how Unload) error
@@ -74,6 +74,14 @@ type Load struct {
 	// error ends the load. Otherwise settle is called when the load has ended, whatever has come of it, also when the caller has given up
 	// meanwhile: with whether the endpoint is there now. nil = it is not called.
 	Reserve func(endpoint string, there bool) (settle func(there bool), err error)
+}
+
+// Loaded is the endpoint of a load, and what the load has changed.
+type Loaded struct {
+	Endpoint string // the name to use the model by
+	// Result is loaded (the endpoint is new), reloaded (what serves the endpoint is new: a file or a setting has changed, a worker had
+	// failed, or a swap asked for it), scaled (only the number of workers has changed) or unchanged.
+	Result string
 }
 
 // Unload says how a model is unloaded.

@@ -355,18 +355,18 @@ func (m *models) Index() []Entry {
 }
 
 // Load implements Repository. The load counts in quotas.loads, and a new endpoint in quotas.endpoints.
-func (m *models) Load(ctx context.Context, name string, how Load) (string, error) {
+func (m *models) Load(ctx context.Context, name string, how Load) (Loaded, error) {
 	if err := m.may(name); err != nil {
-		return "", err
+		return Loaded{}, err
 	}
 	if m.of.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) { // which could name the files and steps of others
-		return "", stream.Errorf(stream.PermissionDenied, "parameters", "%s is limited to the models %s, and may load them only as they are configured", m.of.Name, strings.Join(m.of.Models, ", "))
+		return Loaded{}, stream.Errorf(stream.PermissionDenied, "parameters", "%s is limited to the models %s, and may load them only as they are configured", m.of.Name, strings.Join(m.of.Models, ", "))
 	}
 	if m.owner {
 		return m.gate.backend.Models().Load(ctx, name, how)
 	}
 	if err := m.account.Take(stream.QuotaLoads, 1, 0); err != nil {
-		return "", err
+		return Loaded{}, err
 	}
 	how.Reserve = func(endpoint string, there bool) (func(there bool), error) {
 		return m.account.reserve(m.gate.backend.Models(), endpoint, there)

@@ -35,10 +35,12 @@ func (everyModel) Config(string, string) (*inferencepb.ModelConfig, error) {
 func (everyModel) Statistics(string, string) ([]*inferencepb.ModelStatistics, error) {
 	return []*inferencepb.ModelStatistics{{Name: "a"}, {Name: "b"}}, nil
 }
-func (everyModel) Index() []Entry                                     { return []Entry{{Name: "a"}, {Name: "b"}} }
-func (everyModel) Load(context.Context, string, Load) (string, error) { return "a", nil }
-func (everyModel) Unload(context.Context, string, Unload) error       { return nil }
-func (everyModel) Scale(context.Context, string, int) error           { return nil }
+func (everyModel) Index() []Entry { return []Entry{{Name: "a"}, {Name: "b"}} }
+func (everyModel) Load(context.Context, string, Load) (Loaded, error) {
+	return Loaded{Endpoint: "a"}, nil
+}
+func (everyModel) Unload(context.Context, string, Unload) error { return nil }
+func (everyModel) Scale(context.Context, string, int) error     { return nil }
 
 // uses returns which of the methods of a client do something for model a.
 func uses(t *testing.T, c *Client) (did []string) {

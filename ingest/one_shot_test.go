@@ -90,8 +90,9 @@ func (r repository) Index() []ingest.Entry         { return nil }
 func (r repository) Choose(name string) string     { return r.Manager.Choose(name) }
 func (r repository) Versions(name string) []string { return r.Manager.Versions(name) }
 
-func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	return r.Manager.Load(ctx, name, workers.Load(how))
+func (r repository) Load(ctx context.Context, name string, how ingest.Load) (ingest.Loaded, error) {
+	loaded, err := r.Manager.Load(ctx, name, workers.Load(how))
+	return ingest.Loaded(loaded), err
 }
 func (r repository) Unload(ctx context.Context, name string, _ ingest.Unload) error {
 	return r.Manager.Unload(ctx, name, "")

@@ -129,9 +129,9 @@ func (r repositoryOf) Config(name, version string) (*inferencepb.ModelConfig, er
 }
 
 // Load implements ingest.Repository.
-func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	endpoint, err := r.s.models.Load(ctx, name, workers.Load(how))
-	return endpoint, r.s.follow(ctx, cmp.Or(endpoint, name), err)
+func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (ingest.Loaded, error) {
+	loaded, err := r.s.models.Load(ctx, name, workers.Load(how))
+	return ingest.Loaded(loaded), r.s.follow(ctx, cmp.Or(loaded.Endpoint, name), err)
 }
 
 // Scale implements ingest.Repository.

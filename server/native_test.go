@@ -180,7 +180,7 @@ func TestNativeRoles(t *testing.T) {
 		if c.infers != (len(c.client.Models()) > 0) {
 			t.Errorf("%s: models %v", c.name, c.client.Models())
 		}
-		name, err := c.client.Load(t.Context(), "delay", nil)
+		loaded, err := c.client.Load(t.Context(), "delay", nil)
 		may("Load", c.manage, err)
 		may("Unload", c.manage, c.client.Unload(t.Context(), "delay"))
 		text := string(must(os.ReadFile(file)))
@@ -188,7 +188,7 @@ func TestNativeRoles(t *testing.T) {
 		for _, verb := range []string{"Load", "Unload"} {
 			line := `"principal":"` + c.name + `","authenticated":"`
 			if want := `"protocol":"native","verb":"` + verb + `","target":"delay",` + outcome; c.name != "" && (!strings.Contains(text, line) || !strings.Contains(text, want)) {
-				t.Errorf("%s: %s (%s): the audit log has %s", c.name, verb, name, text)
+				t.Errorf("%s: %s (%s): the audit log has %s", c.name, verb, loaded, text)
 			}
 		}
 		if strings.Contains(text, `"principal":""`) {

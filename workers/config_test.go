@@ -17,9 +17,9 @@ func TestLoadScales(t *testing.T) {
 	}
 	var first *workers.Group
 	for _, instances := range []int64{2, 5, 1, 3} {
-		name, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
-		if err != nil || name != "m" {
-			t.Fatal(name, err)
+		loaded, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
+		if err != nil || loaded.Endpoint != "m" {
+			t.Fatal(loaded, err)
 		}
 		g, err := r.Group("m", "")
 		if err != nil {
@@ -42,9 +42,9 @@ func TestBuffersFollowInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, instances := range []int64{1, 4} {
-		name, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
-		if err != nil || name != "m" {
-			t.Fatalf("%q, %v", name, err)
+		loaded, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
+		if err != nil || loaded.Endpoint != "m" {
+			t.Fatalf("%v, %v", loaded, err)
 		}
 	}
 	g, err := r.Group("m", "")

@@ -333,21 +333,21 @@ func TestScaleAndShare(t *testing.T) {
 		t.Fatalf("%v, %d workers", err, g.Workers())
 	}
 	for _, step := range []struct {
-		params   stream.Params
-		endpoint string
-		workers  int
+		params  stream.Params
+		loaded  workers.Loaded
+		workers int
 	}{
-		{nil, "identity", 1},
-		{stream.Params{"share": false}, "identity", 2},
-		{stream.Params{"max_size": int64(3)}, "identity-0", 1},
-		{stream.Params{"max_size": int64(3)}, "identity-0", 1},
-		{stream.Params{"max_size": int64(4)}, "identity-1", 1},
+		{nil, workers.Loaded{Endpoint: "identity", Result: "unchanged"}, 1},
+		{stream.Params{"share": false}, workers.Loaded{Endpoint: "identity", Result: "scaled"}, 2},
+		{stream.Params{"max_size": int64(3)}, workers.Loaded{Endpoint: "identity-0", Result: "loaded"}, 1},
+		{stream.Params{"max_size": int64(3)}, workers.Loaded{Endpoint: "identity-0", Result: "unchanged"}, 1},
+		{stream.Params{"max_size": int64(4)}, workers.Loaded{Endpoint: "identity-1", Result: "loaded"}, 1},
 	} {
-		name, err := r.Load(ctx, "identity", workers.Load{Params: step.params})
-		if err != nil || name != step.endpoint {
-			t.Fatalf("%v: %q, %v", step.params, name, err)
+		loaded, err := r.Load(ctx, "identity", workers.Load{Params: step.params})
+		if err != nil || loaded != step.loaded {
+			t.Fatalf("%v: %v, %v: want %v", step.params, loaded, err, step.loaded)
 		}
-		g, _ := r.Group(name, "")
+		g, _ := r.Group(loaded.Endpoint, "")
 		if g.Workers() != step.workers {
 			t.Fatalf("%v: %d workers", step.params, g.Workers())
 		}

@@ -31,6 +31,20 @@ type Load struct {
 	Reserve func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
+// What a load has changed.
+const (
+	ResultLoaded    = "loaded"    // the endpoint is new
+	ResultReloaded  = "reloaded"  // what serves the endpoint is new: a file or a setting has changed, a worker had failed, or a swap asked for it
+	ResultScaled    = "scaled"    // only the number of workers has changed
+	ResultUnchanged = "unchanged" // the endpoint has the same files, settings and workers as before
+)
+
+// Loaded is the endpoint of a load, and what the load has changed.
+type Loaded struct {
+	Endpoint string
+	Result   string // ResultLoaded ...
+}
+
 // plan is what a load makes of an endpoint.
 type plan struct {
 	Definition
@@ -48,20 +62,20 @@ type plan struct {
 // false adds a worker to the endpoint that has the same parameters, "swap": true
 // replaces the endpoint of that name, which keeps the parameters of earlier loads that this one does not name. An endpoint whose files or configuration have
 // changed since it was loaded is replaced by what they are now. It returns the
-// endpoint's name. Models that it is made of and that are not loaded are loaded first.
-func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
+// endpoint's name, and what has changed. Models that it is made of and that are not loaded are loaded first.
+func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, error) {
 	p, err := m.plan(name, how)
 	if err != nil {
-		return "", err
+		return Loaded{}, err
 	}
 	if err := m.loadUsed(ctx, p); err != nil {
 		if p.Files != nil {
 			p.Files.Remove()
 		}
-		return "", err
+		return Loaded{}, err
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
-	var done string       // read only after the change
+	var done Loaded       // read only after the change
 	err = m.change(ctx, name, func() (err error) {
 		if taken.Swap(true) {
 			return context.Cause(ctx)
@@ -74,16 +88,16 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 		if done, err = m.load(ctx, p); err != nil { // clients of other servers look for these words
 			err = fmt.Errorf("load failed for model '%s': %w", name, err)
 		}
-		m.removeFiles(done, nil, p.Files)
+		m.removeFiles(done.Endpoint, nil, p.Files)
 		return err
 	})
 	if !taken.Swap(true) && p.Files != nil {
 		p.Files.Remove()
 	}
 	if err != nil {
-		return "", err
+		return Loaded{}, err
 	}
-	m.settleUsers(ctx, done)
+	m.settleUsers(ctx, done.Endpoint)
 	return done, nil
 }
 
@@ -216,20 +230,20 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 	if err := cfg.Validate(); err != nil {
 		return "", err
 	}
-	var name string // read only after the change
+	var done Loaded // read only after the change
 	err = m.change(ctx, cfg.Name, func() (err error) {
-		name, err = m.load(ctx, plan{Definition: Definition{Versions: []Config{cfg}}, of: cfg.Name, share: share})
+		done, err = m.load(ctx, plan{Definition: Definition{Versions: []Config{cfg}}, of: cfg.Name, share: share})
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
 	}
-	m.settleUsers(ctx, name)
-	return name, nil
+	m.settleUsers(ctx, done.Endpoint)
+	return done.Endpoint, nil
 }
 
 // load carries out a plan, in the turn of its family.
-func (m *Manager) load(ctx context.Context, p plan) (string, error) {
+func (m *Manager) load(ctx context.Context, p plan) (Loaded, error) {
 	if p.kept != nil {
 		p.Files = p.kept
 	}
@@ -240,25 +254,54 @@ func (m *Manager) load(ctx context.Context, p plan) (string, error) {
 	if p.swap {
 		name, same = p.of, (*m.endpoints.Load())[p.of]
 		if same == nil {
-			return name, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+			return Loaded{Endpoint: name}, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
 		}
 	}
 	if p.reserve != nil {
 		settle, err := p.reserve(name, same != nil)
 		if err != nil {
-			return name, err
+			return Loaded{Endpoint: name}, err
 		}
 		defer func() { settle((*m.endpoints.Load())[name] != nil) }()
 	}
+	before := same.size()
+	var err error
 	switch {
 	case p.swap:
-		return name, m.apply(ctx, same, same.next(), p, true)
+		err = m.apply(ctx, same, same.next(), p, true)
 	case same == nil:
-		return name, m.apply(ctx, nil, &endpoint{name: name, of: p.of}, p, false)
+		err = m.apply(ctx, nil, &endpoint{name: name, of: p.of}, p, false)
 	case !p.share && same.ready():
-		return name, m.addOne(ctx, same)
+		err = m.addOne(ctx, same)
+	default:
+		err = m.apply(ctx, same, same.next(), p, false)
 	}
-	return name, m.apply(ctx, same, same.next(), p, false)
+	return Loaded{Endpoint: name, Result: (*m.endpoints.Load())[name].since(same, before)}, err
+}
+
+// since returns what a load has made of old, which had so many workers, when e is what is there now. Either may be nil.
+func (e *endpoint) since(old *endpoint, workers int) string {
+	switch {
+	case e == nil:
+		return "" // the load has failed
+	case old == nil:
+		return ResultLoaded
+	case !slices.Equal(e.groups, old.groups), e.split != old.split, e.shadowing != old.shadowing:
+		return ResultReloaded
+	case e.size() != workers:
+		return ResultScaled
+	}
+	return ResultUnchanged
+}
+
+// size returns the number of workers of all versions. e may be nil.
+func (e *endpoint) size() (n int) {
+	if e != nil {
+		for _, g := range e.groups {
+			n += g.size()
+		}
+	}
+	return n
 }
 
 // next returns the endpoint that follows e, without groups.

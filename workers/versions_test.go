@@ -64,11 +64,11 @@ func newShelf(t *testing.T) (rig, *shelf) {
 
 func (r rig) mustLoad(t *testing.T, name string, how workers.Load) string {
 	t.Helper()
-	endpoint, err := r.Load(t.Context(), name, how)
+	loaded, err := r.Load(t.Context(), name, how)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return endpoint
+	return loaded.Endpoint
 }
 
 // Versions are served side by side; requests that name none are spread by the weights,
@@ -571,4 +571,35 @@ func (m models) Model(name, version string) (*stream.Model, bool, error) {
 		return nil, false, err
 	}
 	return g.Model(), g.Ready(), nil
+}
+
+// TestLoadResults: a load says what it has changed, also when only the versions or the spread of their requests have changed.
+func TestLoadResults(t *testing.T) {
+	r := newRig(t)
+	sets := []workers.Config{}
+	for _, d := range []string{"1ms", "2ms"} {
+		sets = append(sets, workers.Config{Name: "m", Kind: "delay", Params: stream.Params{"fixed": d}})
+	}
+	for _, c := range []struct {
+		step   string
+		config workers.Config
+		how    workers.Load
+		want   string
+	}{
+		{"first", sets[0], workers.Load{}, workers.ResultLoaded},
+		{"again", sets[0], workers.Load{}, workers.ResultUnchanged},
+		{"swap", sets[0], workers.Load{Params: stream.Params{"swap": true}}, workers.ResultReloaded},
+		{"after the swap", sets[0], workers.Load{}, workers.ResultUnchanged},
+		{"another configuration", sets[1], workers.Load{}, workers.ResultReloaded},
+		{"workers", sets[1], workers.Load{Params: stream.Params{"instances": int64(2)}}, workers.ResultScaled},
+		{"one worker more", sets[1], workers.Load{Params: stream.Params{"share": false, "instances": int64(2)}}, workers.ResultScaled},
+		{"another configuration, swapped", sets[0], workers.Load{Params: stream.Params{"swap": true}}, workers.ResultReloaded},
+	} {
+		if err := r.Define(c.config); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.Load(t.Context(), "m", c.how); err != nil || got != (workers.Loaded{Endpoint: "m", Result: c.want}) {
+			t.Errorf("%s: %v, %v: want %s", c.step, got, err, c.want)
+		}
+	}
 }

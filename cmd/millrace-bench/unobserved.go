@@ -68,8 +68,8 @@ func (readOnlyRepository) Statistics(string, string) ([]*inferencepb.ModelStatis
 }
 func (r readOnlyRepository) Versions(name string) []string { return r.models.Versions(name) }
 func (readOnlyRepository) Index() []ingest.Entry           { return nil }
-func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, error) {
-	return "", stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
+func (readOnlyRepository) Load(context.Context, string, ingest.Load) (ingest.Loaded, error) {
+	return ingest.Loaded{}, stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
 }
 func (readOnlyRepository) Unload(context.Context, string, ingest.Unload) error {
 	return stream.Errorf(stream.Unsupported, "", "nothing is unloaded here")

@@ -125,9 +125,9 @@ func (r *run) swapModel(ctx context.Context, rng *rand.Rand) error {
 	if name == sleepModel {
 		params["fixed"] = fmt.Sprintf("%dms", 1+rng.IntN(4))
 	}
-	endpoint, err := r.api.Load(ctx, name, params)
-	if err == nil && endpoint != name {
-		err = fmt.Errorf("the endpoint of %s is %s", name, endpoint)
+	loaded, err := r.api.Load(ctx, name, params)
+	if err == nil && loaded.Endpoint != name {
+		err = fmt.Errorf("the endpoint of %s is %s", name, loaded.Endpoint)
 	}
 	return err
 }
@@ -137,9 +137,9 @@ func (r *run) unloadModel(ctx context.Context, rng *rand.Rand) error {
 		return err
 	}
 	pause(ctx, within(rng, time.Second))
-	endpoint, err := r.api.Load(ctx, comingModel, nil)
-	if err == nil && endpoint != comingModel {
-		err = fmt.Errorf("the endpoint of %s is %s", comingModel, endpoint)
+	loaded, err := r.api.Load(ctx, comingModel, nil)
+	if err == nil && loaded.Endpoint != comingModel {
+		err = fmt.Errorf("the endpoint of %s is %s", comingModel, loaded.Endpoint)
 	}
 	return err
 }

@@ -53,7 +53,11 @@ func TestModels(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	out, stderr, code := millrace(t, "models", "load", "delay", "fixed=1ms", "instances=2", "busy=false", "--addr", addr)
-	if code != 0 || out != "delay\n" {
+	if code != 0 || out != "delay\n" || !strings.HasPrefix(stderr, "loaded: ") {
+		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
+	}
+	out, stderr, code = millrace(t, "models", "load", "delay", "fixed=1ms", "instances=2", "busy=false", "--addr", addr)
+	if code != 0 || out != "delay\n" || !strings.HasPrefix(stderr, "unchanged: ") {
 		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
 	}
 	if got := list(); got["delay"] != "READY" {

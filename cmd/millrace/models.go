@@ -269,29 +269,41 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 			return usagef("--name: is for a model that is loaded from a file: %q is a name already", name)
 		}
 		before, _ := cl.Index(c.Context()) // without it, nothing is known of graphs
-		endpoint, err := cl.Load(c.Context(), name, params)
+		loaded, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			err = suggestLoad(c.Context(), cl, name, err)
 			return withSentFile(withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") }), path)
 		}
 		warnUnfit(c, cl, name, before)
 		if *asJSON {
-			answer := map[string]any{"endpoint": endpoint}
+			answer := map[string]any{"endpoint": loaded.Endpoint, "result": loaded.Result}
 			if swap {
 				answer["changed"] = changed
 			}
 			return writeJSON(c.OutOrStdout(), answer)
 		}
-		if swap { // beside the endpoint, which scripts read
-			_, _ = fmt.Fprintln(c.ErrOrStderr(), swapped(path, changed))
+		said := loadResults[loaded.Result] // on standard error: scripts read the endpoint
+		switch {
+		case swap:
+			said = swapped(path, changed)
+		case loaded.Endpoint != name:
+			said = fmt.Sprintf("%s: endpoint %s, because %s runs with other parameters: millrace models swap %s changes %s itself", loaded.Result, loaded.Endpoint, name, name, name)
 		}
-		if !swap && endpoint != name {
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "a further endpoint, because %s runs with other parameters: millrace models swap %s changes %s itself\n", name, name, name)
+		if said != "" { // otherwise the server does not say what it has done
+			_, _ = fmt.Fprintln(c.ErrOrStderr(), said)
 		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), endpoint)
+		_, err = fmt.Fprintln(c.OutOrStdout(), loaded.Endpoint)
 		return err
 	}
 	return c
+}
+
+// loadResults says what a load has changed, by the result of the server's answer.
+var loadResults = map[string]string{
+	workers.ResultLoaded:    "loaded: the model was not loaded before",
+	workers.ResultReloaded:  "reloaded: a file or a setting of the model has changed, or a worker had failed",
+	workers.ResultScaled:    "scaled: the number of workers has changed, and nothing else",
+	workers.ResultUnchanged: "unchanged: the files, settings and workers of the model are as before",
 }
 
 // warnUnfit writes a line for each other model that has become unavailable by a load of the model name, such as a graph that

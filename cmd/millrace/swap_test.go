@@ -28,6 +28,12 @@ func TestSwapKeepsTheInterpreter(t *testing.T) {
 	write("first")
 	_, addr := serve(t, program, "--python", interpreter)
 	write("second")
+	for _, result := range []string{"reloaded", "unchanged"} {
+		if out, stderr, code := millrace(t, "models", "load", "red", "--json", "--addr", addr); code != 0 || !strings.Contains(out, `"result": "`+result+`"`) {
+			t.Errorf("exit status %d: %s%s, want %s", code, out, stderr, result)
+		}
+	}
+	write("third")
 	if out, stderr, code := millrace(t, "models", "swap", program, "--addr", addr); code != 0 || out != "red\n" || !strings.Contains(stderr, "changed: the file; all parameters are the defaults") {
 		t.Fatalf("exit status %d: %s%s", code, out, stderr)
 	}

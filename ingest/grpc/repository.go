@@ -53,11 +53,11 @@ func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.Repos
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	endpoint, err := inference.Load(ctx, s.models(ctx), in.ModelName, "", params)
+	loaded, err := inference.Load(ctx, s.models(ctx), in.ModelName, "", params)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, endpoint))
+	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, loaded.Endpoint))
 	return &inferencepb.RepositoryModelLoadResponse{}, nil
 }
 

@@ -55,12 +55,12 @@ func (s *service) loadWorker(ctx context.Context, name, version string, from map
 			return "", s.statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or double_param"))
 		}
 	}
-	endpoint, err := inference.LoadWorker(ctx, client(ctx), name, version, params)
+	loaded, err := inference.LoadWorker(ctx, client(ctx), name, version, params)
 	if err != nil {
 		return "", s.statusError(err)
 	}
-	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, endpoint))
-	return endpoint, nil
+	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, loaded.Endpoint))
+	return loaded.Endpoint, nil
 }
 
 // ModelUnload implements the service.

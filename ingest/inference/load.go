@@ -12,13 +12,13 @@ import (
 	"millrace/stream/coded"
 )
 
-// Load loads a model with the parameters of a load request and returns the name of its
-// endpoint. version is that of the request's path, or "". The parameter config is a model
+// Load loads a model with the parameters of a load request and returns its endpoint and
+// what has changed. version is that of the request's path, or "". The parameter config is a model
 // configuration in JSON, and one called file:PATH the content of a file of the model's
 // folder: bytes, or a string in base64.
-func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (string, error) {
+func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (ingest.Loaded, error) {
 	if err := checkName(name); err != nil {
-		return "", err
+		return ingest.Loaded{}, err
 	}
 	how := ingest.Load{Version: version}
 	for key, v := range params {
@@ -27,7 +27,7 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 		case key == "config":
 			text, ok := v.(string)
 			if !ok {
-				return "", stream.Errorf(stream.InvalidArgument, "parameters.config", "is not a string: want a model configuration in JSON, as a string")
+				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters.config", "is not a string: want a model configuration in JSON, as a string")
 			}
 			how.Config = []byte(text)
 		case isFile:
@@ -38,7 +38,7 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 				ok = err == nil
 			}
 			if !ok || path == "" {
-				return "", stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not the content of a file: want file:PATH, such as file:1/model.onnx, with the content in base64")
+				return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not the content of a file: want file:PATH, such as file:1/model.onnx, with the content in base64")
 			}
 			if how.Files == nil {
 				how.Files = make(map[string][]byte)
@@ -51,8 +51,8 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 			how.Params[key] = v
 		}
 	}
-	endpoint, err := models.Load(ctx, name, how)
-	return endpoint, inMessage(err, params)
+	loaded, err := models.Load(ctx, name, how)
+	return loaded, inMessage(err, params)
 }
 
 // maxName is the longest name of a model in a load request. It is kept when the load fails.

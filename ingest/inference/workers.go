@@ -27,14 +27,14 @@ func ReadyNames(models ingest.Repository) []string {
 
 // LoadWorker is Load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
 // Inference Server are.
-func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (string, error) {
-	endpoint, err := Load(ctx, client.Models(), name, version, params)
+func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (ingest.Loaded, error) {
+	loaded, err := Load(ctx, client.Models(), name, version, params)
 	if lower, ok := lowered(client, name, err); ok {
 		if there, again := Load(ctx, client.Models(), lower, version, params); stream.CodeOf(again) != stream.NotFound {
 			return there, again
 		}
 	}
-	return endpoint, err
+	return loaded, err
 }
 
 // UnloadWorker is Unload for a name in any case. An endpoint that is not there needs no unload: clients undo each of their loads,

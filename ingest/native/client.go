@@ -241,13 +241,13 @@ func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	return by.Models().Model(name, "")
 }
 
-// Load loads a model and returns its endpoint's name. A principal needs the role manage.
-func (c *Client) Load(ctx context.Context, name string, params stream.Params) (endpoint string, err error) {
+// Load loads a model, and returns its endpoint and what has changed. A principal needs the role manage.
+func (c *Client) Load(ctx context.Context, name string, params stream.Params) (loaded ingest.Loaded, err error) {
 	err = c.manage("Load", name, func(by *ingest.Client) error {
-		endpoint, err = by.Models().Load(ctx, name, ingest.Load{Params: params})
+		loaded, err = by.Models().Load(ctx, name, ingest.Load{Params: params})
 		return err
 	})
-	return endpoint, err
+	return loaded, err
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint. A principal needs

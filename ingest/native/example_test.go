@@ -176,11 +176,11 @@ func ExampleClient_Load() {
 	again, _ := call.Load(ctx, "delay", stream.Params{"fixed": "1ms"})
 	fmt.Println(first, other, again)
 
-	fmt.Println(call.Unload(ctx, other))
-	_, _, err := call.Model(other)
+	fmt.Println(call.Unload(ctx, other.Endpoint))
+	_, _, err := call.Model(other.Endpoint)
 	fmt.Println(stream.CodeOf(err))
 	// Output:
-	// delay delay-0 delay-0
+	// {delay loaded} {delay-0 loaded} {delay-0 unchanged}
 	// <nil>
 	// not_found
 }

@@ -24,6 +24,12 @@ type endpoint struct {
 	Endpoint string `json:"endpoint"`
 }
 
+type loaded struct {
+	Name     string `json:"name"`
+	Endpoint string `json:"endpoint"`
+	Result   string `json:"result"`
+}
+
 type parameters struct {
 	Parameters map[string]any `json:"parameters,omitempty"`
 }
@@ -60,6 +66,9 @@ const (
 	tagRepository = "repository"
 	tagMemory     = "shared memory"
 
+	// resultDoc says what the member result of the answer to a load is.
+	resultDoc = "`result` is `loaded` (the endpoint is new), `reloaded` (what serves the endpoint is new: a file or a setting has changed, a worker had failed, or a swap asked for it), `scaled` (only the number of workers has changed) or `unchanged`."
+
 	modelPath = "/v2/models/:model[/versions/:version]"
 )
 
@@ -89,13 +98,13 @@ var Routes = []openapi.Route{
 	{Method: "GET|POST", Path: "/v2/repository/index", Role: role.Infer, Limited: true, Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
 		Ready bool `json:"ready,omitempty"`
 	}{}, Answer: []oip.IndexRow{}},
-	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model", Doc: "An object without `parameters` has the parameters themselves as members: so clients of AMD Inference Server send them.", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model", Doc: "An object without `parameters` has the parameters themselves as members: so clients of AMD Inference Server send them. " + resultDoc, Body: parameters{}, Answer: loaded{}},
 	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/repository/:repository/index", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/repository/:repository/models/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/workers/:model/scale", Role: role.Manage, Tag: tagRepository, Summary: "Set the number of workers of a loaded model", Body: instances{}, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Doc: "Without `Accept: application/json` the answer is the name of the endpoint, as text: so clients of AMD Inference Server read it.", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Doc: "Without `Accept: application/json` the answer is the name of the endpoint, as text: so clients of AMD Inference Server read it. " + resultDoc, Body: openapi.AnyObject, Answer: loaded{}},
 	{Method: "POST", Path: "/v2/workers/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model; one that is not loaded is no error", Doc: "As for load, the answer is text without `Accept: application/json`.", Body: openapi.AnyObject, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/hardware", Role: role.Infer, Tag: tagServer, Summary: "Whether the machine has so many devices: 200, or 404", Doc: "`name` is `cpu` or `gpu`.", Body: hardwareWanted{}},
 

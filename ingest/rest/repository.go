@@ -63,38 +63,37 @@ func otherRepository(c *fiber.Ctx) error {
 	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
 }
 
-// load loads a model with the parameters of the body, and returns the name of its
-// endpoint.
+// load loads a model with the parameters of the body, and answers with its endpoint and what has changed.
 func (a *Adapter) load(c *fiber.Ctx) error {
-	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
+	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
 		return inference.Load(s.ctx, s.models(c), name, version, params)
 	})
 }
 
 // unload undoes one load of an endpoint.
 func (a *Adapter) unload(c *fiber.Ctx) error {
-	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		return name, inference.Unload(s.ctx, s.models(c), name, version, params)
+	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
+		return ingest.Loaded{Endpoint: name}, inference.Unload(s.ctx, s.models(c), name, version, params)
 	})
 }
 
 // scale sets the number of workers of an endpoint.
 func (a *Adapter) scale(c *fiber.Ctx) error {
-	return a.change(c, maxParams, func(s *service, name, _ string, params stream.Params) (string, error) {
+	return a.change(c, maxParams, func(s *service, name, _ string, params stream.Params) (ingest.Loaded, error) {
 		n, ok := params["instances"].(int64)
 		switch {
 		case len(params) != 1 || !ok:
-			return "", stream.Errorf(stream.InvalidArgument, "instances", `is missing, or not all that was sent: want {"instances": N}, a whole number`)
+			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances", `is missing, or not all that was sent: want {"instances": N}, a whole number`)
 		case n < 1 || n > math.MaxInt32:
-			return "", stream.Errorf(stream.InvalidArgument, "instances", "%d is not a number of workers: want 1 or more", n)
+			return ingest.Loaded{}, stream.Errorf(stream.InvalidArgument, "instances", "%d is not a number of workers: want 1 or more", n)
 		}
-		return name, s.models(c).Scale(s.ctx, name, int(n))
+		return ingest.Loaded{Endpoint: name}, s.models(c).Scale(s.ctx, name, int(n))
 	})
 }
 
 // change reads a body of at most max bytes, 0 = limits.max_body, and answers with the
-// endpoint that do returns.
-func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (string, error)) error {
+// endpoint that do returns, and with what do has changed, if it says so.
+func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (ingest.Loaded, error)) error {
 	s, err := a.requests.Begin()
 	if err != nil {
 		return err
@@ -118,15 +117,18 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	if err != nil {
 		return err
 	}
-	endpoint, err := do(s, name, version, params)
+	done, err := do(s, name, version, params)
 	if err != nil {
 		return err
 	}
 	if worker(c) && !strings.HasSuffix(c.Path(), "/scale") && !takesJSON(c) {
-		return sendName(c, endpoint)
+		return sendName(c, done.Endpoint)
 	}
-	out := oip.AppendString([]byte(`{"name":`), endpoint)
-	out = oip.AppendString(append(out, `,"endpoint":`...), endpoint)
+	out := oip.AppendString([]byte(`{"name":`), done.Endpoint)
+	out = oip.AppendString(append(out, `,"endpoint":`...), done.Endpoint)
+	if done.Result != "" {
+		out = oip.AppendString(append(out, `,"result":`...), done.Result)
+	}
 	return sendJSON(c, fiber.StatusOK, append(out, '}'))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
 	"millrace/stream"
@@ -45,15 +46,15 @@ func sendName(c *fiber.Ctx, endpoint string) error {
 
 // loadWorker is load for a name in any case.
 func (a *Adapter) loadWorker(c *fiber.Ctx) error {
-	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
+	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
 		return inference.LoadWorker(s.ctx, client(c), name, version, params)
 	})
 }
 
 // unloadWorker is unload for a name in any case, and one that is gone.
 func (a *Adapter) unloadWorker(c *fiber.Ctx) error {
-	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		return name, inference.UnloadWorker(s.ctx, client(c), name, version, params)
+	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
+		return ingest.Loaded{Endpoint: name}, inference.UnloadWorker(s.ctx, client(c), name, version, params)
 	})
 }
 

@@ -95,8 +95,9 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 func (r repository) Index() []ingest.Entry         { return nil }
 func (r repository) Choose(name string) string     { return r.m.Choose(name) }
 func (r repository) Versions(name string) []string { return r.m.Versions(name) }
-func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	return r.m.Load(ctx, name, workers.Load(how))
+func (r repository) Load(ctx context.Context, name string, how ingest.Load) (ingest.Loaded, error) {
+	loaded, err := r.m.Load(ctx, name, workers.Load(how))
+	return ingest.Loaded(loaded), err
 }
 func (r repository) Unload(ctx context.Context, endpoint string, _ ingest.Unload) error {
 	return r.m.Unload(ctx, endpoint, "")

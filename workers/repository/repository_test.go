@@ -124,9 +124,9 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 	}{
 		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1}, {"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1}, {"twice", []string{"1"}, 0, 1, 1},
 	} {
-		endpoint, err := r.Load(t.Context(), c.name, workers.Load{})
-		if err != nil || endpoint != c.name {
-			t.Errorf("%s: %q, %v", c.name, endpoint, err)
+		loaded, err := r.Load(t.Context(), c.name, workers.Load{})
+		if err != nil || loaded.Endpoint != c.name {
+			t.Errorf("%s: %v, %v", c.name, loaded, err)
 			continue
 		}
 		g, err := r.Group(c.name, "")
@@ -323,9 +323,9 @@ func TestReloadInPlace(t *testing.T) {
 	r := newRig(t, map[string]string{"m/1/model.onnx": small})
 	load := func(how workers.Load) *workers.Group {
 		t.Helper()
-		name, err := r.Load(t.Context(), "m", how)
-		if err != nil || name != "m" {
-			t.Fatalf("%q: %v", name, err)
+		loaded, err := r.Load(t.Context(), "m", how)
+		if err != nil || loaded.Endpoint != "m" {
+			t.Fatalf("%v: %v", loaded, err)
 		}
 		g, err := r.Group("m", "")
 		if err != nil {
@@ -446,8 +446,8 @@ func TestSentModels(t *testing.T) {
 	for name, how := range map[string]workers.Load{
 		"new": {Files: files, Config: []byte(`{"backend": "onnxruntime", "max_batch_size": 7}`)}, "m": {Files: files},
 	} {
-		if got, err := r.Load(t.Context(), name, how); err != nil || got != name {
-			t.Fatalf("%s: %q, %v", name, got, err)
+		if got, err := r.Load(t.Context(), name, how); err != nil || got.Endpoint != name {
+			t.Fatalf("%s: %v, %v", name, got, err)
 		}
 		if g, err := r.Group(name, ""); err != nil || g.Model().Inputs[0].Shape[0] != 3 || name == "new" && g.Model().MaxBatch != 7 {
 			t.Errorf("%s: %v", name, err)

@@ -49,11 +49,11 @@ func run() error {
 }
 
 func use(ctx context.Context, c *native.Client) error {
-	endpoint, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms"}) // a kind of worker, or a model of the configuration
+	loaded, err := c.Load(ctx, "delay", stream.Params{"fixed": "1ms"}) // a kind of worker, or a model of the configuration
 	if err != nil {
 		return err
 	}
-	fmt.Println("loaded", endpoint)
+	fmt.Println(loaded.Endpoint, loaded.Result)
 
 	r, err := c.Infer(ctx, "echo", []stream.Tensor{
 		numbers(1.5, -2),
@@ -71,10 +71,10 @@ func use(ctx context.Context, c *native.Client) error {
 	if err := show(r, err); err != nil {
 		return err
 	}
-	if err := frames(ctx, c, endpoint); err != nil {
+	if err := frames(ctx, c, loaded.Endpoint); err != nil {
 		return err
 	}
-	return c.Unload(ctx, endpoint)
+	return c.Unload(ctx, loaded.Endpoint)
 }
 
 // show prints the outputs of a result, and releases it.

@@ -13,6 +13,14 @@ export interface ModelEntry {
   reason: string;
 }
 
+/** The endpoint of a load, and what the load has changed. */
+export interface Loaded {
+  name: string;
+  endpoint: string;
+  /** The endpoint is new; what serves it is new; only the number of workers has changed; or nothing. */
+  result: 'loaded' | 'reloaded' | 'scaled' | 'unchanged';
+}
+
 export interface TensorMetadata {name: string, datatype: string, shape: number[]}
 
 export interface ModelMetadata {
@@ -244,7 +252,7 @@ export class REST {
   model(name: string, signal?: AbortSignal): Promise<ModelMetadata> { return this.#json(['v2', 'models', name], {signal}); }
 
   /** Loads a model with parameters such as `instances`. */
-  load(name: string, parameters: Params = {}, signal?: AbortSignal): Promise<{name: string, endpoint: string}> {
+  load(name: string, parameters: Params = {}, signal?: AbortSignal): Promise<Loaded> {
     return this.#json(['v2', 'repository', 'models', name, 'load'], {method: 'POST', body: {parameters}, signal});
   }
 

@@ -1,6 +1,6 @@
 // Models: what they take and give, their workers, and how their frames fare.
 
-import type {Histogram, ModelEntry, ModelMetadata, ModelStatus, Params, Tensor} from '@millrace/client';
+import type {Histogram, Loaded, ModelEntry, ModelMetadata, ModelStatus, Params, Tensor} from '@millrace/client';
 import {useState} from 'preact/hooks';
 import {useAction, useManaged, usePolled} from './hooks';
 import {Bars, Elsewhere, Figure, State, View, number} from './parts';
@@ -31,8 +31,7 @@ function Card({of: e, status, samples, managed, refresh}: {of: ModelEntry; statu
   const [said, setSaid] = useState('');
   const ready = e.state === 'READY';
   const load = (parameters: Params) => act(async () => {
-    const {endpoint: name} = await server.load(e.name, parameters);
-    setSaid(name && name !== e.name ? `Loaded as ${name}.` : '');
+    setSaid(about(await server.load(e.name, parameters)));
   });
   return <article class="card" aria-label={`Model ${e.name}`} data-model={e.name}>
     <div class="row">
@@ -68,8 +67,7 @@ function Card({of: e, status, samples, managed, refresh}: {of: ModelEntry; statu
           } catch (err) {
             throw new Error(`The parameters are not JSON: ${(err as Error).message}`);
           }
-          const {endpoint} = await server.load(e.name, parameters);
-          setSaid(`Loaded as ${endpoint || e.name}.`);
+          setSaid(about(await server.load(e.name, parameters)));
         });
       }}>
         <label class="hidden" for={`params-${e.name}`}>Parameters of {e.name}, JSON</label>
@@ -79,6 +77,11 @@ function Card({of: e, status, samples, managed, refresh}: {of: ModelEntry; statu
     </details>}
     {ready && <Ready name={e.name} status={status} samples={samples} />}
   </article>;
+}
+
+/** What a load has made of which model. */
+function about({endpoint, result}: Loaded): string {
+  return `${endpoint} ${result === 'unchanged' ? 'is' : 'was'} ${result}.`;
 }
 
 /** Each unload removes one worker, and the last one the model. */
