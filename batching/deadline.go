@@ -7,7 +7,7 @@ const Deadline = "deadline"
 
 // DeadlineSettings are the settings of the batcher deadline.
 type DeadlineSettings struct {
-	Slack time.Duration `yaml:"slack" default:"5ms" help:"batcher deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
+	Slack time.Duration `yaml:"slack" default:"5ms" advanced:"yes" help:"batcher deadline: time kept free before the nearest deadline, for a run that takes longer than predicted"`
 }
 
 func init() {

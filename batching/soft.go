@@ -7,7 +7,7 @@ const Soft = "soft"
 
 // SoftSettings are the settings of the batcher soft.
 type SoftSettings struct {
-	MaxDelay time.Duration `yaml:"max_delay" default:"100ms" request:"1m" short:"max_delay" help:"batcher soft: longest wait for a full batch after the first frame"`
+	MaxDelay time.Duration `yaml:"max_delay" default:"100ms" request:"1m" short:"max_delay" advanced:"yes" help:"batcher soft: longest wait for a full batch after the first frame"`
 }
 
 func init() {

@@ -25,26 +25,26 @@ type Config struct {
 	Metrics     Metrics       `yaml:"metrics"`
 	Apps        Apps          `yaml:"apps"`
 	Management  Management    `yaml:"management"`
-	Name        string        `yaml:"name" default:"millrace" help:"name of the server in its metadata: triton for programs that look for that one"`
-	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
-	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
-	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses, or ranges of them, of proxies in front of the server: limits.max_connections_per_address does not hold for them, the quotas hold for the last address in X-Forwarded-For, which they must append, and memory.client_share holds for each of their connections"`
-	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"a key that requests must have, or file:PATH for the file with it: as header or cookie api_key, as Authorization: Bearer, or in the metadata api_key, authorization or rpc-auth-header of calls of gRPC; it has every role, see auth.keys for several; at least 16 characters where other machines can reach the server; pages and health need none. Other users of the machine can read flags in the list of processes: use the variable or a file"`
+	Name        string        `yaml:"name" default:"millrace" advanced:"yes" help:"name of the server in its metadata; some clients of Triton want triton"`
+	Hosts       []string      `yaml:"hosts" help:"further host names, accepted in the Host header of a request; *.example.org = all subdomains, * = any name"`
+	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any origin"`
+	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses or ranges of reverse proxies. The quotas count the last address in X-Forwarded-For, which the proxies must append; limits.max_connections_per_address does not apply to the proxies"`
+	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"the only API key of clients, with every role; file:PATH reads the key from a file. Several keys: auth.keys. A flag is visible in the list of processes: use the variable or a file"`
 	Auth        Auth          `yaml:"auth"`
-	Insecure    bool          `yaml:"insecure" help:"let everybody in who reaches the server, also from other machines: without it, and without auth.keys or an api_key of 16 characters, the server refuses to listen at an address that other machines can reach"`
+	Insecure    bool          `yaml:"insecure" help:"serve all machines without credentials. Without insecure, a public address needs auth.keys or an api_key of 16 characters"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
 	Quotas      ingest.Quotas `yaml:"quotas"`
 	Log         Log           `yaml:"log"`
-	Audit       string        `yaml:"audit" path:"file" help:"a file to which a line of JSON is appended for each administrative act, also those that are refused: who did it, how they authenticated, from where, and what came of it; SIGHUP opens it again"`
-	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that stores the server streams added by requests, so that they start again with the server"`
-	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
+	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included: client, credentials, address, result. SIGHUP reopens the file"`
+	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
+	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
 	Sinks       Sinks         `yaml:"sinks"`
-	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" help:"confine ffmpeg to the files and connections that it needs: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
+	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" advanced:"yes" help:"confine ffmpeg to its own files and connections: auto = where the kernel has Landlock (Linux 5.13), require = do not start without Landlock"`
 	Confine     Confine       `yaml:"confine"`
 
-	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"clients on the same machine may have tensors in shared memory (POSIX, /dev/shm)"`
+	SharedMemory *bool `yaml:"shared_memory" default:"true" advanced:"yes" help:"let clients on the same machine put tensors into shared memory (POSIX, /dev/shm)"`
 
 	Programs Programs `yaml:",inline"`
 
@@ -66,51 +66,51 @@ type Config struct {
 
 // Auth configures who may use the server.
 type Auth struct {
-	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys, each with its roles, as millrace keys add writes it: requests must have one; read again when it changes"`
-	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users who log in with a password, each with its roles, as millrace users add writes it; read again when it changes. It also has the roles of users with that name whom a module, a certificate or a token names"`
-	Module   string        `yaml:"module" path:"file" example:"users.py" help:"a file in Python with a function authenticate_user(username, password), which returns the id of a user who may log in, or None"`
-	Python   string        `yaml:"python" unset:"python3" help:"interpreter of the module: a path, or a name that is looked up in PATH"`
-	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" help:"the roles of users whom a module, a certificate or a token names and who are not in the file of users: infer, watch, manage, metrics"`
-	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" help:"how long a login lasts"`
+	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests need a key. The file is read again after a change"`
+	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add. The roles also apply to users named by auth.module, certificates and tokens. The file is read again after a change"`
+	Module   string        `yaml:"module" path:"file" example:"users.py" advanced:"yes" help:"a Python file with a function authenticate_user(username, password), which returns the user's id, or None to refuse the login"`
+	Python   string        `yaml:"python" unset:"python3" advanced:"yes" help:"Python interpreter of auth.module: a path, or a name in PATH"`
+	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" advanced:"yes" help:"roles of users named by auth.module, a certificate or a token, for users who are not in auth.users: infer, watch, manage, metrics"`
+	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" advanced:"yes" help:"how long a login lasts"`
 	OIDC     OIDC          `yaml:"oidc"`
-	Health   string        `yaml:"model_health" words:"open role" default:"role" help:"who may ask whether one model is ready (/v2/models/NAME/ready, ModelReady, a health check with the name of a model) where clients need credentials: everybody, such as probes that have none, or those with the role infer who may use the model"`
-	Metrics  string        `yaml:"metrics" words:"open role" unset:"open where only this machine can reach them" help:"who may read the metrics where clients need credentials: everybody, or those with the role metrics"`
+	Health   string        `yaml:"model_health" words:"open role" default:"role" advanced:"yes" help:"who may ask whether a model is ready (/v2/models/NAME/ready, ModelReady, gRPC health): open = everybody, role = clients with the role infer for the model"`
+	Metrics  string        `yaml:"metrics" words:"open role" unset:"open where only this machine can reach them" advanced:"yes" help:"who may read the metrics: open = everybody, role = clients with the role metrics"`
 }
 
 // OIDC configures tokens of an OpenID provider.
 type OIDC struct {
-	Issuer     string `yaml:"issuer" example:"https://id.example.org" help:"URL of an OpenID provider: its tokens (JWT), sent as Authorization: Bearer, are credentials"`
-	Audience   string `yaml:"audience" example:"millrace" help:"whom a token must be for, its claim aud"`
-	UserClaim  string `yaml:"user_claim" default:"sub" help:"the claim of a token with the name of the user"`
-	RolesClaim string `yaml:"roles_claim" unset:"auth.roles" example:"realm_access.roles" help:"the claim of a token with the roles of the user, a list or words; dots lead into objects"`
+	Issuer     string `yaml:"issuer" example:"https://id.example.org" advanced:"yes" help:"URL of an OpenID provider whose tokens (JWT, sent as Authorization: Bearer) are credentials"`
+	Audience   string `yaml:"audience" example:"millrace" advanced:"yes" help:"the audience (claim aud) that a token must have"`
+	UserClaim  string `yaml:"user_claim" default:"sub" advanced:"yes" help:"the claim of a token with the user's name"`
+	RolesClaim string `yaml:"roles_claim" unset:"auth.roles" example:"realm_access.roles" advanced:"yes" help:"the claim of a token with the user's roles, as a list or as words; dots lead into objects"`
 }
 
 // Memory bounds the memory of frames, results and batches. Batches use at most half of it.
 type Memory struct {
-	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes of memory for frames, results and batches, and for ffmpegs that decode videos of clients, 12 MiB and 16 bytes for each pixel; its last eighth is for what takes 64 KiB or a 256th of it at most"`
+	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"memory for frames, results, batches and the ffmpeg processes of clients' videos. The last eighth is reserved for small frames (docs/operations.md)"`
 
-	ClientShare int `yaml:"client_share" default:"75" min:"1" max:"100" help:"most percent of the budget that is held by one address, or one connection from the addresses of trusted_proxies, with its requests and messages of more than 64 KiB and its videos; and by the videos of one client, as for quotas, over all its connections, with the frames of more than 64 KiB that a Go program sends for it by streams"`
+	ClientShare int `yaml:"client_share" default:"75" min:"1" max:"100" advanced:"yes" help:"most percent of memory.budget for the large requests, messages and videos of a single client"`
 }
 
 // Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"least level that is logged"`
-	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines"`
+	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"lowest level of the log: messages below the level are left out"`
+	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines of the log"`
 	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
 
-	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" help:"most lines a second for the frames of one model, or the requests of one route, at level debug; the others are counted as suppressed"`
+	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" advanced:"yes" help:"most lines a second at level debug for each model or route; further lines are counted as suppressed"`
 }
 
 // Apps configures where programs are served.
 type Apps struct {
-	Address string `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8010" help:"a separate address at which there are the routes of programs alone, so that their pages have an origin of their own: without the sandbox in which browsers show them on the address http, and with the headers by which a program lets pages of other origins read its replies"`
+	Address string `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8010" advanced:"yes" help:"a separate address for the routes of programs, so that the pages of programs have a web origin of their own (docs/security.md)"`
 }
 
 // Management configures where clients manage the server: do what needs the role manage.
 type Management struct {
-	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" help:"an address, or unix:/PATH for a unix socket, at which alone requests of HTTP that need the role manage are answered, beside all others; off = nowhere, also not over gRPC. The address http answers them as if they did not exist. Clients have to authenticate as there; a unix socket is not encrypted"`
-	GRPC    string `yaml:"grpc" form:"socket" unset:"nowhere" example:"unix:/run/millrace/manage-grpc.sock" help:"with management.address: an address, or unix:/PATH, at which alone calls of gRPC that need the role manage are answered, beside all others"`
-	Socket  string `yaml:"socket" default:"user" words:"user group" help:"who may connect to the unix sockets of management: the user of the server, or also its group"`
+	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" advanced:"yes" help:"a separate address, or unix:/PATH, for HTTP requests of the role manage; the address http then answers 404 to management requests. off = management is off, also over gRPC"`
+	GRPC    string `yaml:"grpc" form:"socket" unset:"nowhere" example:"unix:/run/millrace/manage-grpc.sock" advanced:"yes" help:"with management.address: an address, or unix:/PATH, for gRPC calls of the role manage"`
+	Socket  string `yaml:"socket" default:"user" words:"user group" advanced:"yes" help:"who may connect to the unix sockets of management: the server's user, or also the server's group"`
 }
 
 // Apart reports whether what needs the role manage is not on the addresses http and grpc.
@@ -144,14 +144,14 @@ func (c *Config) validateManagement() error {
 // Metrics configures the metrics for Prometheus.
 type Metrics struct {
 	Address  string    `yaml:"address" form:"address" unset:"on the address http" help:"a separate address for the metrics, or off"`
-	TLS      bool      `yaml:"tls" help:"encrypt metrics.address, with the certificate of http"`
-	Path     string    `yaml:"path" default:"/metrics" form:"route" help:"the route of the metrics"`
-	Requests *bool     `yaml:"requests" default:"true" help:"also count HTTP requests by route: the metrics whose names begin with http_"`
-	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" help:"buckets of the durations of HTTP requests, in seconds, each more than the one before"`
-	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" help:"server streams that have metrics of their own, one of several models counted as so many; those of the others are added up, and raise no alert of their sources and results"`
-	Triton   bool      `yaml:"triton" help:"also give metrics under the names that dashboards of Triton Inference Server read: those that begin with nv_"`
-	SSF      bool      `yaml:"ssf" help:"give the metrics of HTTP and gRPC requests the labels of Simple Server Framework, handler and status, and add its ssf_dispatch_latency"`
-	Pprof    bool      `yaml:"pprof" help:"also serve profiles of the process, at /debug/pprof/ of metrics.address"`
+	TLS      bool      `yaml:"tls" advanced:"yes" help:"encrypt metrics.address with the certificate of http"`
+	Path     string    `yaml:"path" default:"/metrics" form:"route" advanced:"yes" help:"the route of the metrics"`
+	Requests *bool     `yaml:"requests" default:"true" advanced:"yes" help:"also count HTTP requests by route, in the metrics http_*"`
+	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" advanced:"yes" help:"buckets of the durations of HTTP requests, in seconds, in rising order"`
+	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" advanced:"yes" help:"most server streams with metrics of their own (a stream of N models counts N times); further streams are added up and raise no alerts"`
+	Triton   bool      `yaml:"triton" advanced:"yes" help:"add the metrics nv_*, which dashboards of Triton Inference Server read"`
+	SSF      bool      `yaml:"ssf" advanced:"yes" help:"label the metrics of requests as Simple Server Framework does (handler, status), and add ssf_dispatch_latency"`
+	Pprof    bool      `yaml:"pprof" advanced:"yes" help:"serve profiles of the process at /debug/pprof/ of metrics.address"`
 }
 
 // Separate reports whether the metrics are not on the address http.
@@ -224,26 +224,26 @@ func underReserved(path string) bool {
 
 // Sources configures which videos clients may have the server read, and how videos are decoded.
 type Sources struct {
-	AllowPrivate bool   `yaml:"allow_private" help:"also read videos from private addresses, and those of this machine, that requests name"`
-	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" help:"hardware that decodes video, of sources and of clients; auto takes what works; without any, and where it fails, ffmpeg decodes in software"`
+	AllowPrivate bool   `yaml:"allow_private" help:"let requests name sources at private addresses and at addresses of this machine"`
+	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video: auto tries vaapi and cuda. Where hardware fails, ffmpeg decodes in software"`
 }
 
 // Sinks configures which files requests may have results written to.
 type Sinks struct {
-	Folder      string `yaml:"folder" path:"folder" example:"results" help:"a folder in which requests may name the files of sinks.file of server streams: no file outside of it, and none that exists already; without it they may name no file"`
-	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" help:"most bytes of one client's files in sinks.folder, old ones included, and of those that no client of this run of the server has made; a file that is written counts as 4 times its max_size"`
+	Folder      string `yaml:"folder" path:"folder" example:"results" help:"the folder in which requests may create files with sinks.file; existing files are not overwritten. Without the folder, requests may name no files"`
+	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" advanced:"yes" help:"most bytes of a client's files in sinks.folder; a file being written counts 4 times max_size"`
 }
 
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only
 // on pages with https or on localhost.
 type TLS struct {
-	Cert       string `yaml:"cert" help:"a PEM file with the certificate, which turns TLS on for http and grpc; read again when it changes"`
-	Key        string `yaml:"key" help:"a PEM file with the certificate's key"`
-	ClientCA   string `yaml:"client_ca" path:"file" example:"clients.pem" help:"a PEM file with the certificates that sign those of clients: the common name of a client certificate is the name of a user, and such a certificate is a credential; read again when it changes"`
-	SelfSigned bool   `yaml:"self_signed" help:"turn TLS on with a certificate that the server makes, for cameras of phones on the same network"`
+	Cert       string `yaml:"cert" help:"PEM file with the server's certificate; turns on TLS for http and grpc. The file is read again after a change"`
+	Key        string `yaml:"key" help:"PEM file with the certificate's private key"`
+	ClientCA   string `yaml:"client_ca" path:"file" example:"clients.pem" advanced:"yes" help:"PEM file with the authorities of client certificates. A client certificate is a credential, and the common name is the user's name. The file is read again after a change"`
+	SelfSigned bool   `yaml:"self_signed" help:"turn on TLS with a certificate that the server makes: for the cameras of phones on the same network"`
 	ACME       ACME   `yaml:"acme"`
 
-	HSTS time.Duration `yaml:"hsts" max:"17520h" example:"4320h" help:"how long browsers that have been on a page of the server come back by https only (Strict-Transport-Security); 0 = it is not said"`
+	HSTS time.Duration `yaml:"hsts" max:"17520h" example:"4320h" advanced:"yes" help:"how long browsers use https only after a visit (Strict-Transport-Security); 0 = the header is not sent"`
 }
 
 // On reports whether connections are encrypted.
@@ -251,12 +251,12 @@ func (t TLS) On() bool { return t.SelfSigned || t.Cert != "" || t.ACME.On() }
 
 // ACME configures a certificate authority that gives certificates to who has the names (RFC 8555).
 type ACME struct {
-	Domains     []string `yaml:"domains" example:"models.example.org" help:"turn TLS on with certificates for these names, which a certificate authority gives when it reaches the address http at port 443 of each; the names need not be in hosts"`
-	Email       string   `yaml:"email" example:"ops@example.org" help:"whom the authority writes to about the certificates"`
-	AcceptTerms bool     `yaml:"accept_terms" help:"the terms of service of the authority are accepted: without it, none is asked"`
-	Cache       string   `yaml:"cache" unset:"millrace/acme in the user's cache folder" help:"a folder for the certificates, their keys and the key of the account, which only the user of the server may read"`
-	Directory   string   `yaml:"directory" default:"https://acme-v02.api.letsencrypt.org/directory" help:"URL of the authority's directory"`
-	DirectoryCA string   `yaml:"directory_ca" path:"file" example:"authority.pem" unset:"the system's" help:"a PEM file with the certificates that sign that of the directory"`
+	Domains     []string `yaml:"domains" example:"models.example.org" advanced:"yes" help:"turn on TLS with certificates of an ACME authority for these names. The authority must reach the address http at port 443 of each name"`
+	Email       string   `yaml:"email" example:"ops@example.org" advanced:"yes" help:"email address that the ACME authority may write to"`
+	AcceptTerms bool     `yaml:"accept_terms" advanced:"yes" help:"accept the terms of service of the ACME authority: required by tls.acme.domains"`
+	Cache       string   `yaml:"cache" unset:"millrace/acme in the user's cache folder" advanced:"yes" help:"a folder for the ACME certificates, their keys and the account's key; readable by the server's user only"`
+	Directory   string   `yaml:"directory" default:"https://acme-v02.api.letsencrypt.org/directory" advanced:"yes" help:"URL of the ACME authority's directory"`
+	DirectoryCA string   `yaml:"directory_ca" path:"file" example:"authority.pem" unset:"the system's" advanced:"yes" help:"PEM file with the authorities that sign the certificate of the ACME directory"`
 }
 
 // On reports whether certificates come from an authority.
@@ -264,30 +264,30 @@ func (a ACME) On() bool { return len(a.Domains) > 0 }
 
 // ONNX configures ONNX Runtime.
 type ONNX struct {
-	Library string `yaml:"library" unset:"one beside the program, in the cache folder or of the system" help:"path of ONNX Runtime's shared library"`
-	Memory  int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" help:"most memory of all ONNX models together for the tensors of their runs and for packed weights; packed weights beyond it are loaded, and then nothing bounds the runs. The process of a model with isolate: true has so much for itself"`
-	Isolate bool   `yaml:"isolate" help:"true: all ONNX models run in child processes, as with their setting isolate"`
-	Program string `yaml:"program" path:"file" unset:"the millrace program itself" help:"path of the millrace program, which runs ONNX models in child processes (isolate): needed where another program embeds the server"`
+	Library string `yaml:"library" unset:"one beside the program, in the cache folder or of the system" advanced:"yes" help:"path of ONNX Runtime's shared library"`
+	Memory  int64  `yaml:"memory" default:"1GiB" min:"16MiB" unit:"bytes" advanced:"yes" help:"most memory of all ONNX models together for the tensors of runs and for packed weights; an isolated model has this limit for itself (docs/onnx.md)"`
+	Isolate bool   `yaml:"isolate" advanced:"yes" help:"run all ONNX models in child processes: the default of the model setting isolate"`
+	Program string `yaml:"program" path:"file" unset:"the millrace program itself" advanced:"yes" help:"path of the millrace program, which runs isolated ONNX models; needed where another program embeds the server"`
 }
 
 // Programs configures programs: models that are computed by child processes, and may have HTTP
 // routes of their own.
 type Programs struct {
-	Root     string `yaml:"root" help:"the name of a model that is a program with routes of its own: they are at the root of the address http, too, and the server ends when all its workers have failed"`
-	Exit     *bool  `yaml:"exit_with_root" default:"true" help:"false: the server goes on when all workers of the program at the root have failed, and /health/live says so"`
-	Failure  bool   `yaml:"exit_on_worker_failure" help:"true: the server ends as soon as one worker of the program at the root has failed, also when it could be replaced"`
-	Replicas int    `yaml:"replicas" default:"1" min:"1" max:"256" help:"multiplies instances of the programs among the models"`
-	Watch    bool   `yaml:"watch" help:"load programs of the configuration again when their files change: the source, and the files of Python and of settings in its folder; no request is lost"`
+	Root     string `yaml:"root" advanced:"yes" help:"name of the model whose program's routes are also at the root of the address http. The server ends when all workers of the program have failed"`
+	Exit     *bool  `yaml:"exit_with_root" default:"true" advanced:"yes" help:"false: the server continues when all workers of the root program have failed, and /health/live reports the failure"`
+	Failure  bool   `yaml:"exit_on_worker_failure" advanced:"yes" help:"true: the server ends at the first failure of a worker of the root program, even when the worker could be replaced"`
+	Replicas int    `yaml:"replicas" default:"1" min:"1" max:"256" advanced:"yes" help:"multiplies the instances of each program among the models"`
+	Watch    bool   `yaml:"watch" help:"load programs of the configuration again when their Python or settings files change; no request is lost"`
 }
 
 // Repository configures the models that are in a folder, and those that requests send.
 type Repository struct {
-	Dir     string        `yaml:"model_repository" path:"file" help:"a folder with models, each as NAME/VERSION/model.onnx with an optional NAME/config.yaml or NAME/config.pbtxt"`
-	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"which models of model_repository are loaded: none loads all at the start; explicit those of load_model and those that requests name; poll all, and again when their files change"`
-	Load    []string      `yaml:"load_model" example:"digits" help:"with model_control_mode explicit: models that are loaded at the start; * = all"`
-	Exit    *bool         `yaml:"exit_on_error" default:"true" help:"a model of model_repository of which no version can be loaded ends the start; false: the others are served, and the index has the reason. With model_control_mode poll it never does"`
-	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" help:"with model_control_mode poll: time from one look for changed files to the next; a change is taken when two looks have found the same files"`
-	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" help:"most bytes of files of models that load requests have sent, in the folder for temporary files, as long as they are loaded"`
+	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt (docs/repository.md)"`
+	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
+	Load    []string      `yaml:"load_model" example:"digits" advanced:"yes" help:"with model_control_mode explicit: the models loaded at the start; * = all"`
+	Exit    *bool         `yaml:"exit_on_error" default:"true" advanced:"yes" help:"end the start when a model of model_repository cannot be loaded; false: serve the other models, and show the error in the index. Not with model_control_mode poll"`
+	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" advanced:"yes" help:"with model_control_mode poll: time between two looks for changed files; a change is loaded after two equal looks"`
+	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of model files sent in load requests; the files are in the temporary folder while the model is loaded"`
 }
 
 // The modes.
@@ -309,11 +309,11 @@ func (r Repository) validate() error {
 
 // Confine bounds programs that run the code of models, and those of exec sources.
 type Confine struct {
-	Programs string   `yaml:"programs" default:"off" words:"off auto require" help:"confine programs, which are models of the kinds process and python, and those of exec sources, to reading the system's files and their own folder, to writing their own temporary folder, and to no network; no model and no request changes that: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
-	Read     []string `yaml:"read" path:"file" example:"/srv/weights" help:"further files, and folders with all in them, that confined programs may read"`
-	Write    []string `yaml:"write" path:"file" example:"/srv/results" help:"files, devices, and folders with all in them, that confined programs may read and write"`
-	Network  bool     `yaml:"network" help:"confined programs may use the network, and sockets of this machine"`
-	Files    int      `yaml:"files" default:"4096" min:"64" max:"1048576" help:"most files, sockets and pipes that a confined program may have open, if the limit of the server is not lower (ulimit -Hn)"`
+	Programs string   `yaml:"programs" default:"off" words:"off auto require" help:"confine the programs of models (kinds process and python) and of exec sources to their own folder, a temporary folder and no network. auto and require as for sandbox"`
+	Read     []string `yaml:"read" path:"file" example:"/srv/weights" advanced:"yes" help:"further files and folders that confined programs may read"`
+	Write    []string `yaml:"write" path:"file" example:"/srv/results" advanced:"yes" help:"further files, devices and folders that confined programs may read and write"`
+	Network  bool     `yaml:"network" advanced:"yes" help:"let confined programs use the network and the sockets of this machine"`
+	Files    int      `yaml:"files" default:"4096" min:"64" max:"1048576" advanced:"yes" help:"most open files, sockets and pipes of a confined program"`
 }
 
 // Values of Sandbox and Confine.Programs.

@@ -13,19 +13,20 @@ import (
 // Setting describes a setting. A setting of the server is a key of the file, a flag and a
 // variable; one of a model, a server stream or a kind of worker is a key.
 type Setting struct {
-	Path    string `json:"path"`           // "memory.budget"
-	Flag    string `json:"flag,omitempty"` // "memory-budget"
-	Env     string `json:"env,omitempty"`  // "MILLRACE_MEMORY_BUDGET"
-	Doc     string `json:"doc"`
-	Default string `json:"default,omitempty"` // in the notation of the file; "" = none
-	Unset   string `json:"unset,omitempty"`   // what leaving it out means, in words
-	Range   string `json:"range,omitempty"`   // the allowed values
-	Example string `json:"example,omitempty"` // an allowed value, if Range does not give one
-	Request string `json:"request,omitempty"` // "any", or the largest value that a request may set; "" = a request may not set it
-	Short   string `json:"short,omitempty"`   // other names that a request that loads a model may use, separated by spaces
-	Switch  bool   `json:"switch,omitempty"`  // true or false
-	Secret  bool   `json:"secret,omitempty"`  // the variable is removed from the environment once it was read, so that no child process has it
-	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; in the variable, commas separate them
+	Path     string `json:"path"`           // "memory.budget"
+	Flag     string `json:"flag,omitempty"` // "memory-budget"
+	Env      string `json:"env,omitempty"`  // "MILLRACE_MEMORY_BUDGET"
+	Doc      string `json:"doc"`
+	Default  string `json:"default,omitempty"`  // in the notation of the file; "" = none
+	Unset    string `json:"unset,omitempty"`    // what leaving it out means, in words
+	Range    string `json:"range,omitempty"`    // the allowed values
+	Example  string `json:"example,omitempty"`  // an allowed value, if Range does not give one
+	Request  string `json:"request,omitempty"`  // "any", or the largest value that a request may set; "" = a request may not set it
+	Short    string `json:"short,omitempty"`    // other names that a request that loads a model may use, separated by spaces
+	Switch   bool   `json:"switch,omitempty"`   // true or false
+	Secret   bool   `json:"secret,omitempty"`   // the variable is removed from the environment once it was read, so that no child process has it
+	Advanced bool   `json:"advanced,omitempty"` // most users never set it
+	List     bool   `json:"list,omitempty"`     // any number of values: the flag may be repeated; in the variable, commas separate them
 }
 
 // Meaning returns the description, with the limit for requests.
@@ -61,7 +62,7 @@ func describe(t *setting.Table) []Setting {
 			first[section] = i
 		}
 		out = append(out, Setting{
-			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Short: strings.Join(f.Short, " "), Switch: f.IsBool(), Secret: f.Secret, List: f.IsList(),
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Short: strings.Join(f.Short, " "), Switch: f.IsBool(), Secret: f.Secret, Advanced: f.Advanced, List: f.IsList(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Setting) int {
@@ -70,10 +71,10 @@ func describe(t *setting.Table) []Setting {
 		return first[x] - first[y]
 	})
 	for _, n := range t.Names() {
-		out = append(out, Setting{Path: n.Path + ".NAME", Doc: n.Help, Unset: n.Unset})
+		out = append(out, Setting{Path: n.Path + ".NAME", Doc: n.Help, Unset: n.Unset, Advanced: n.Advanced})
 	}
 	for _, l := range t.Lists() {
-		out = append(out, Setting{Path: l.Path + "[]", Doc: l.Help})
+		out = append(out, Setting{Path: l.Path + "[]", Doc: l.Help, Advanced: l.Advanced()})
 		for _, s := range describe(l.Describe()) {
 			s.Path = l.Path + "[]." + s.Path
 			out = append(out, s)

@@ -16,21 +16,21 @@ import (
 
 // Quotas are how much each client may use: each principal, and each address of clients without one. 0 = any number.
 type Quotas struct {
-	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of each client: a key or user, or where clients need no credentials an address (IPv6: a /64; behind trusted_proxies the one that they name). 0 = any number, also below; entries of auth.keys and auth.users may have quotas of their own"`
-	Frames    float64 `yaml:"frames" min:"0" max:"1e9" help:"most frames a second, one-shot requests among them: further frames of streams are dropped, further requests are refused"`
-	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" help:"most bytes of frames a second; of a video its decoded pictures"`
-	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded, and of processor time of the ffmpegs of its videos; with that used up, further pictures and chunks are dropped or refused, and pulled videos wait"`
-	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
-	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" help:"most streams at once, fewer than max_flows of a model: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
-	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" help:"most sequences of requests at once, of all models together, fewer than sequences.max of a model"`
-	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" help:"most WebSockets at once, fewer than limits.max_sessions; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
-	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
-	Pulls     *int    `yaml:"pulls" default:"8" min:"0" max:"1048576" help:"most videos pulled at once for its WebSocket sessions, fewer than limits.max_pulls"`
-	Watchers  *int    `yaml:"watchers" default:"128" min:"0" max:"1048576" help:"most watchers of the results or pictures of server streams at once, fewer than limits.max_watchers"`
-	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`
-	Regions   *int    `yaml:"regions" default:"192" min:"0" max:"65536" help:"most regions of shared memory at once, fewer than limits.max_regions"`
+	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of one client: a key, a user, or an address when no credentials are needed (IPv6: a /64). 0 = no limit, for all quotas"`
+	Frames    float64 `yaml:"frames" min:"0" max:"1e9" advanced:"yes" help:"most frames a second of one client; further frames of streams are dropped, further requests are refused"`
+	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" advanced:"yes" help:"most bytes of frames a second of one client; of a video, the decoded pictures count"`
+	Decode    float64 `yaml:"decode" min:"0" max:"1e6" advanced:"yes" help:"most seconds of decoding a second of one client (pictures, and processor time of ffmpeg); beyond, pictures are dropped or refused and pulled videos wait"`
+	Loads     float64 `yaml:"loads" min:"0" max:"1e9" advanced:"yes" help:"most model loads a second of one client"`
+	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" advanced:"yes" help:"most streams of one client at once: WebSocket streams, pulled videos, calls of ModelStreamInfer, sequences. Less than max_flows of a model"`
+	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" advanced:"yes" help:"most sequences of one client at once, over all models; less than sequences.max of a model"`
+	Sessions  *int    `yaml:"sessions" default:"7500" min:"0" max:"1048576" advanced:"yes" help:"most WebSocket connections of one client at once; less than limits.max_sessions. Sessions waiting to be resumed count"`
+	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos of one client decoded at once (millrace.v1: H.264, VP8, VP9, AV1)"`
+	Pulls     *int    `yaml:"pulls" default:"8" min:"0" max:"1048576" advanced:"yes" help:"most videos pulled at once for one client; less than limits.max_pulls"`
+	Watchers  *int    `yaml:"watchers" default:"128" min:"0" max:"1048576" advanced:"yes" help:"most watchers of server streams of one client at once; less than limits.max_watchers"`
+	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" advanced:"yes" help:"most endpoints created by one client's load requests at once"`
+	Regions   *int    `yaml:"regions" default:"192" min:"0" max:"65536" advanced:"yes" help:"most shared memory regions of one client at once; less than limits.max_regions"`
 
-	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" help:"what a rate allows in this time may come at once"`
+	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" advanced:"yes" help:"a client may use the quota of this time at once"`
 }
 
 // limits returns what an account may use, with own in place of what it has.

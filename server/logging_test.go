@@ -94,7 +94,7 @@ func TestLogOfChanges(t *testing.T) {
 	got := logged(t, file, "model", "version", "workers", "from", "to", "reason", "stream", "source", "change", "http", "models", "file")
 	want := []string{
 		"a model was loaded model=echo version=1 workers=1",
-		"the server is ready version= http=" + s.Addr("http") + " models=echo",
+		"the server is ready version=dev http=" + s.Addr("http") + " models=echo",
 		"a model was loaded model=delay version=1 workers=2",
 		"a model was swapped model=delay version=1 workers=2 from=1",
 		"the workers of a model were changed model=delay version=1 from=2 to=3",

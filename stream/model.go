@@ -33,14 +33,14 @@ const (
 // one takes pictures and raw video frames; they are decoded, turned upright,
 // resized and normalised straight into the batch.
 type ImageSpec struct {
-	Width  int        `yaml:"width" unset:"the model's" min:"1" max:"16384" help:"pixels"`
-	Height int        `yaml:"height" unset:"the model's" min:"1" max:"16384" help:"pixels"`
+	Width  int        `yaml:"width" unset:"the model's" min:"1" max:"16384" advanced:"yes" help:"width of the input in pixels"`
+	Height int        `yaml:"height" unset:"the model's" min:"1" max:"16384" advanced:"yes" help:"height of the input in pixels"`
 	Color  string     `yaml:"color" unset:"the model's" words:"RGB BGR GRAY" help:"order of the channels"`
-	Layout string     `yaml:"layout" unset:"the model's" words:"NHWC NCHW" help:"order of the axes"`
-	Fit    string     `yaml:"fit" unset:"stretch" words:"stretch letterbox" help:"how a picture of another shape is fitted in"`
-	Scale  [3]float32 `yaml:"scale" unset:"1" help:"of FP32 and FP16 inputs: (pixel*scale - mean) / std, one number or three"`
-	Mean   [3]float32 `yaml:"mean" unset:"0" help:"one number or three"`
-	Std    [3]float32 `yaml:"std" unset:"1" help:"one number or three"`
+	Layout string     `yaml:"layout" unset:"the model's" words:"NHWC NCHW" advanced:"yes" help:"order of the axes"`
+	Fit    string     `yaml:"fit" unset:"stretch" words:"stretch letterbox" help:"how a picture with another aspect ratio is fitted"`
+	Scale  [3]float32 `yaml:"scale" unset:"1" help:"factor of FP32 and FP16 inputs, a number, or three for the channels: (pixel * scale - mean) / std"`
+	Mean   [3]float32 `yaml:"mean" unset:"0" help:"mean of FP32 and FP16 inputs, a number, or three for the channels"`
+	Std    [3]float32 `yaml:"std" unset:"1" help:"divisor of FP32 and FP16 inputs, a number, or three for the channels"`
 }
 
 // Model describes a loaded model. It does not change while the model is loaded.
@@ -90,8 +90,8 @@ type Model struct {
 // Sequences bound the sequences of requests to a model: streams whose frames are the
 // requests that clients send one by one.
 type Sequences struct {
-	Idle time.Duration `yaml:"idle" default:"1s" min:"1ms" max:"24h" request:"24h" help:"time without a request after which a sequence ends and its state is released"`
-	Max  int           `yaml:"max" default:"4096" min:"1" max:"1048576" request:"1048576" help:"most sequences at once; each has a place of max_flows too"`
+	Idle time.Duration `yaml:"idle" default:"1s" min:"1ms" max:"24h" request:"24h" advanced:"yes" help:"a sequence without a request for this time ends, and the state is released"`
+	Max  int           `yaml:"max" default:"4096" min:"1" max:"1048576" request:"1048576" advanced:"yes" help:"most sequences at once; each sequence also counts for max_flows"`
 }
 
 // FrameSize returns the size to which frames of a video may be scaled for m; 0, 0 = m needs them in the size of the video:

@@ -23,12 +23,12 @@ const (
 // Policy is what a stream does when there are more frames than the model can run. The
 // zero value of a field means "the model's default", which WithDefaults fills in.
 type Policy struct {
-	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"what happens to frames when there are more of them than the model can run"`
-	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" help:"a frame that would be older than this when answered is dropped"`
-	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" max:"3600000" help:"the same as max_age_ms, and may be set for each frame; the shorter one counts"`
-	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"frames beyond this rate are dropped"`
-	Window   int           `yaml:"window" min:"1" max:"1024" help:"frames in flight at once"` // in Latest: the credit that clients are told
-	Priority Priority      `yaml:"priority" help:"of the stream's frames in the queue"`
+	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"latest = answer the newest frame and drop older frames that wait; every = answer every frame"`
+	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" advanced:"yes" help:"drop a frame that would be older than this when answered"`
+	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" max:"3600000" advanced:"yes" help:"as max_age_ms, but a frame may set its own deadline; the shorter time applies"`
+	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"drop frames beyond this rate"`
+	Window   int           `yaml:"window" min:"1" max:"1024" advanced:"yes" help:"most frames in flight"` // in Latest: the credit that clients are told
+	Priority Priority      `yaml:"priority" advanced:"yes" help:"priority of the stream's frames in the queue"`
 }
 
 // Priority says in which ring of a group a stream's token waits. Frames of a higher

@@ -6,11 +6,11 @@ import "time"
 // time-out is of a frame's wait alone; a deadline is of its answer. Frames that must be
 // processed (Frame.Must) have none.
 type QueuePolicy struct {
-	MaxSize int           `yaml:"max_size" unset:"no bound but max_flows and the streams' windows" min:"1" max:"16777216" help:"most frames that wait for a worker at once; one more ends with the error overloaded"`
-	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" help:"longest time that a frame waits for a worker; see timeout_action"`
+	MaxSize int           `yaml:"max_size" unset:"no bound but max_flows and the streams' windows" min:"1" max:"16777216" advanced:"yes" help:"most frames that wait for a worker; a further frame ends with the error overloaded"`
+	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" advanced:"yes" help:"longest time that a frame waits for a worker; see timeout_action"`
 	// Action is what happens to a frame at the end of its time-out.
-	Action               TimeoutAction `yaml:"timeout_action" default:"reject" words:"reject delay" help:"what happens to a frame at its time-out: reject ends it; delay lets it wait on, behind the frames of all others (a stream whose policy is latest rejects it)"`
-	AllowTimeoutOverride *bool         `yaml:"allow_timeout_override" default:"true" help:"a request may have a time-out of its own, of which the shorter one counts; false: it is refused"`
+	Action               TimeoutAction `yaml:"timeout_action" default:"reject" words:"reject delay" advanced:"yes" help:"reject = a frame ends at queue.timeout; delay = the frame waits on, behind all other frames (streams with policy latest reject)"`
+	AllowTimeoutOverride *bool         `yaml:"allow_timeout_override" default:"true" advanced:"yes" help:"let a request set a timeout; the shorter timeout applies. false: a request with a timeout is refused"`
 }
 
 // TimeoutAction says what happens to a frame that has waited for its queue time-out.

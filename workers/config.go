@@ -15,13 +15,13 @@ import (
 // Config is how one model is loaded. Zero fields take their defaults. The tags name its
 // keys in the configuration file. Two configs for which Same is true share one group.
 type Config struct {
-	Name   string `yaml:"name" form:"name" help:"the endpoint's name"`
-	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address to load"`
+	Name   string `yaml:"name" form:"name" help:"name of the endpoint"`
+	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address of the model"`
 	Kind   string // a registered kind of worker; "" = the kind that loads Source
 
-	Version   string             `yaml:"version" default:"1" help:"the model's version"`
+	Version   string             `yaml:"version" default:"1" advanced:"yes" help:"version of the model"`
 	Instances int                `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
-	MaxFlows  int                `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"most streams and one-shot callers at once, each of which has a place in the queue"`
+	MaxFlows  int                `yaml:"max_flows" default:"16384" min:"1" max:"1048576" advanced:"yes" help:"most streams and one-shot requests at once; each has a place in the queue"`
 	Batching  Batching           `yaml:"batching"`
 	Image     *stream.ImageSpec  `yaml:"input.image"` // overrides the kind's own
 	Window    Window             `yaml:"window"`
@@ -57,31 +57,31 @@ type Config struct {
 // Versions say which versions of a model in a repository are served, and which of them
 // answer the requests that name none.
 type Versions struct {
-	Latest   int      `yaml:"latest" unset:"1" min:"1" max:"64" help:"serve that many of the highest versions"`
-	All      bool     `yaml:"all" help:"serve all versions"`
-	Specific []string `yaml:"specific" example:"1" help:"serve these versions"`
-	Weights  []string `yaml:"weights" example:"1=95" unset:"all to the highest version" help:"how requests that name no version are spread over the versions: each VERSION=WEIGHT"`
+	Latest   int      `yaml:"latest" unset:"1" min:"1" max:"64" advanced:"yes" help:"serve this many of the highest versions"`
+	All      bool     `yaml:"all" advanced:"yes" help:"serve all versions"`
+	Specific []string `yaml:"specific" example:"1" advanced:"yes" help:"serve these versions"`
+	Weights  []string `yaml:"weights" example:"1=95" unset:"all to the highest version" advanced:"yes" help:"how requests without a version are spread over the versions, as VERSION=WEIGHT"`
 }
 
 // Shadow is a version that gets copies of requests, whose answers are compared only.
 type Shadow struct {
-	Version   string  `yaml:"version" help:"a version that gets copies of answered requests; its results are compared with theirs and counted, and no client gets them that does not name the version, unless no other one is left"`
-	Sample    float64 `yaml:"sample" default:"1" above:"0" max:"1" help:"share of the requests that is copied"`
-	Tolerance float64 `yaml:"tolerance" min:"0" unset:"0" help:"largest difference of two numbers that count as equal"`
-	IoU       float64 `yaml:"iou" default:"0.5" above:"0" max:"1" help:"least intersection over union of two boxes that count as equal"`
+	Version   string  `yaml:"version" advanced:"yes" help:"a version that runs copies of requests. The results are compared and counted, and answer only requests for this version (all requests when no further version is left)"`
+	Sample    float64 `yaml:"sample" default:"1" above:"0" max:"1" advanced:"yes" help:"share of the requests that is copied"`
+	Tolerance float64 `yaml:"tolerance" min:"0" unset:"0" advanced:"yes" help:"largest difference of two equal numbers"`
+	IoU       float64 `yaml:"iou" default:"0.5" above:"0" max:"1" advanced:"yes" help:"least intersection over union of two equal boxes"`
 }
 
 // Batching is a model's batching. The settings of each kind of batcher are in Parts.
 type Batching struct {
-	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" help:"decides when a batch runs"`
-	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"most rows in a batch; the batches of all models take at most half of memory.budget, as long as they are loaded. The memory that an ONNX model needs between its inputs and outputs grows with it too and is not counted"`
-	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"most batches gathered or running at once; kinds that prepare a batch while another one runs have twice the instances + 1"`
-	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c shared" help:"where the memory of batches is allocated; shared: on Linux, so that child processes can map it"`
+	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" advanced:"yes" help:"when a batch runs (docs/architecture.md)"`
+	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"most rows in a batch. The batches of all models take at most half of memory.budget"`
+	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" advanced:"yes" help:"most batches gathered or running at once"`
+	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c shared" advanced:"yes" help:"where the memory of batches is allocated; shared = memory that child processes can map (Linux)"`
 }
 
 // Cache keeps results of one-shot requests of a model, for equal requests.
 type Cache struct {
-	Size int64 `yaml:"size" unset:"no cache" min:"4KiB" max:"1TiB" unit:"bytes" request:"any" help:"bytes of results of one-shot requests that are kept, so that an equal request is answered without a run; they are taken from memory.budget as long as the model is loaded. For models whose results depend on the request alone"`
+	Size int64 `yaml:"size" unset:"no cache" min:"4KiB" max:"1TiB" unit:"bytes" request:"any" advanced:"yes" help:"bytes of kept results of one-shot requests: an equal request is answered without a run. Only for models without state or randomness"`
 }
 
 // BatcherKind names a registered kind of batcher.
@@ -97,11 +97,11 @@ func (BatcherKind) Words() (names []string) {
 
 // Limits bound what a model's workers may do.
 type Limits struct {
-	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"longest time in which a worker starts"`
-	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"longest time of a batch; after it, its frames fail and the worker is replaced"`
-	Quarantined int           `yaml:"quarantined" default:"4" help:"most hung workers at once; beyond that, they are not replaced"`
-	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without an answered request or a minute of running in between; -1 = a worker that has failed is not restarted"`
-	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"time without frames after which a stream's state is released"`
+	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" advanced:"yes" help:"longest time to start a worker"`
+	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"longest run of a batch; beyond, the frames of the batch fail and the worker is replaced"`
+	Quarantined int           `yaml:"quarantined" default:"4" advanced:"yes" help:"most hung workers at once; further hung workers are not replaced"`
+	Restarts    int           `yaml:"restarts" default:"5" advanced:"yes" help:"most restarts of a worker in a row, without an answer or a minute of running between; -1 = never restart"`
+	IdleState   time.Duration `yaml:"idle_state" default:"5m" advanced:"yes" help:"release the state of a stream after this time without frames"`
 }
 
 // hangsAfter is the time after which a worker that starts or stops is considered hung.

@@ -34,8 +34,8 @@ type Tensor struct {
 
 // Tensors declare inputs and outputs in a configuration file.
 type Tensors struct {
-	Inputs  []string `yaml:"inputs" example:"x FP32 -1 4" unset:"the model's own" help:"all inputs that the model must have, or that identity is to have, each NAME DATATYPE DIMENSIONS as in the model's metadata; with batching.max_size, the first dimension is the batch, -1"`
-	Outputs []string `yaml:"outputs" example:"y FP32 -1 4" unset:"the model's own" help:"outputs that the model must have; those of identity are its inputs, in the same order"`
+	Inputs  []string `yaml:"inputs" example:"x FP32 -1 4" unset:"the model's own" advanced:"yes" help:"inputs that the model must have (identity: has), each NAME DATATYPE DIMENSIONS as in the model's metadata; with batching.max_size the first dimension is the batch, -1"`
+	Outputs []string `yaml:"outputs" example:"y FP32 -1 4" unset:"the model's own" advanced:"yes" help:"outputs that the model must have; the outputs of identity are the inputs, in the same order"`
 }
 
 // declared returns the declarations. With batch their first dimension is the batch axis.

@@ -13,8 +13,8 @@ import (
 
 // loadOptions are the parameters of a load request that are not settings of the model.
 type loadOptions struct {
-	Share *bool `yaml:"share" default:"true" request:"any" help:"use the existing workers; false: add one"`
-	Swap  bool  `yaml:"swap" request:"any" help:"replace the endpoint of that name; its streams stay open"`
+	Share *bool `yaml:"share" default:"true" request:"any" help:"use the existing workers; false: add a worker"`
+	Swap  bool  `yaml:"swap" request:"any" help:"replace the endpoint of this name; its streams stay open"`
 }
 
 // Overlay applies load parameters to a configuration: settings of the model that a

@@ -11,8 +11,8 @@ import (
 // Window is the configured window of a model; the zero value means none. A Length of 0
 // means that of the model's input, a Hop of 0 the length.
 type Window struct {
-	Length int `yaml:"length" unset:"that of the model's shape" min:"1" max:"16777216" help:"number of samples, rows or pictures in a window"`
-	Hop    int `yaml:"hop" unset:"the length" min:"1" max:"16777216" help:"number of samples, rows or pictures from the start of a window to that of the next"`
+	Length int `yaml:"length" unset:"that of the model's shape" min:"1" max:"16777216" advanced:"yes" help:"number of samples, rows or pictures in a window"`
+	Hop    int `yaml:"hop" unset:"the length" min:"1" max:"16777216" advanced:"yes" help:"number of samples, rows or pictures between the starts of two windows"`
 }
 
 // ApplyInputs applies the configured window and picture to the model's own input: the

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,8 +13,9 @@ import (
 )
 
 const configExamples = `  millrace config
-  millrace config --markdown > docs/config.md
-  millrace config --json`
+  millrace config --all
+  millrace config --all --json
+  millrace config --markdown > docs/config.md`
 
 // settings lists all settings, for the three forms of output.
 type settings struct {
@@ -31,18 +33,24 @@ type kindSettings struct {
 
 func configCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "config",
-		Short:   "List all settings",
-		Long:    "List the settings of the server, of a model, and of each kind of worker, with their defaults. No file is read and no server is started.",
+		Use:   "config",
+		Short: "List all settings",
+		Long: "List the usual settings of the server, of a model, of a server stream and of each kind of worker, with their defaults.\n" +
+			"--all adds the advanced settings. No file is read and no server is started.",
 		Example: configExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}
 	asJSON := c.Flags().Bool("json", false, "as JSON")
-	asMarkdown := c.Flags().Bool("markdown", false, "as the page docs/config.md")
+	asMarkdown := c.Flags().Bool("markdown", false, "as the page docs/config.md, with --all docs/config-all.md")
+	every := c.Flags().Bool("all", false, "also advanced settings, which most users never change")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all := settings{Server: config.Settings(), Model: config.ModelSettings(), Stream: config.StreamSettings()}
 		for _, k := range workers.Kinds() {
 			all.Kinds = append(all.Kinds, kindSettings{k.Name, k.Doc, config.KindSettings(k)})
+		}
+		folded := 0
+		if !*every {
+			folded = all.fold()
 		}
 		switch out := c.OutOrStdout(); {
 		case *asJSON && *asMarkdown:
@@ -50,15 +58,29 @@ func configCommand() *cobra.Command {
 		case *asJSON:
 			return writeJSON(out, all)
 		case *asMarkdown:
-			return all.markdown(out)
+			return all.markdown(out, *every)
 		default:
-			return all.text(out)
+			return all.text(out, folded)
 		}
 	}
 	return c
 }
 
-func (s settings) text(w io.Writer) error {
+// fold removes the advanced settings, and returns their number.
+func (s *settings) fold() (folded int) {
+	lists := []*[]config.Setting{&s.Server, &s.Model, &s.Stream}
+	for i := range s.Kinds {
+		lists = append(lists, &s.Kinds[i].Settings)
+	}
+	for _, list := range lists {
+		before := len(*list)
+		*list = slices.DeleteFunc(*list, func(k config.Setting) bool { return k.Advanced })
+		folded += before - len(*list)
+	}
+	return folded
+}
+
+func (s settings) text(w io.Writer, folded int) error {
 	var rows [][]string
 	add := func(title string, list []config.Setting) {
 		if len(rows) > 0 {
@@ -75,15 +97,17 @@ func (s settings) text(w io.Writer) error {
 	for _, k := range s.Kinds {
 		add("KIND "+k.Name+": "+k.Doc, k.Settings)
 	}
+	if folded > 0 {
+		rows = append(rows, []string{""}, []string{fmt.Sprintf("millrace config --all lists %d further settings.", folded)})
+	}
 	return table(w, rows...)
 }
 
-const configPage = `# Configuration
+// configPage begins the page with the usual settings, and allSettingsPage the page with all settings.
+const (
+	configPage = `# Configuration
 
 <!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
-
-Millrace reads one YAML file (` + "`--config`" + ` or ` + "`MILLRACE_CONFIG`" + `), then variables, then flags; each overrides those before it. An
-unknown key is an error, which names its path. ` + "`millrace config`" + ` prints the tables of this page; ` + "`millrace check`" + ` checks a configuration and loads its models, without serving them.
 
     http: 127.0.0.1:8000
     models:
@@ -93,26 +117,54 @@ unknown key is an error, which names its path. ` + "`millrace config`" + ` print
         input: {image: {scale: 0.00392157}}
         output: {boxes: {threshold: 0.3}}
 
-The same model on the command line, nested keys joined by dots:
+Millrace reads one YAML file (` + "`--config` or `MILLRACE_CONFIG`" + `), then variables, then flags. A variable overrides the file, and a
+flag overrides both. An unknown key is an error that names the key. ` + "`millrace check`" + ` checks a configuration and loads
+its models without serving them.
+
+The same model on the command line, with dots between nested keys:
 
     millrace serve --model spotter=examples/spotter/spotter.onnx,batching.max_size=8,input.image.scale=0.00392157,output.boxes.threshold=0.3
 
 Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s`, `2m`" + `.
-`
 
-func (s settings) markdown(w io.Writer) error {
+This page lists the usual settings, as ` + "`millrace config`" + ` does. [config-all.md](config-all.md) lists all settings, as
+` + "`millrace config --all`" + ` does.
+`
+	allSettingsPage = `# All settings
+
+<!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
+
+[config.md](config.md) has the form of the file, and the usual settings. ` + "`millrace config --all`" + ` prints the tables of this page.
+`
+)
+
+func (s settings) markdown(w io.Writer, every bool) error {
 	var b strings.Builder
-	b.WriteString(configPage)
-	b.WriteString("\n## The server\n\n| key | flag | variable | default | values | meaning |\n|---|---|---|---|---|---|\n")
-	for _, k := range s.Server {
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s |\n", k.Path, k.Flag, k.Env, defaultText(k), cell(k.Range), cell(k.Meaning()))
+	if every {
+		b.WriteString(allSettingsPage)
+	} else {
+		b.WriteString(configPage)
 	}
-	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", config.EnvModels)
-	b.WriteString("\n## A model\n\nKeys of an entry under `models`. The column `request` says which of them the parameters of a load or swap may set, too, by their whole path: any value,\nor values up to a largest one. Without an entry, only the configuration and `serve --model` can set the key. The same column of the other tables says it of the parameters of a kind of worker, and\nof the keys of a stream that a request adds or changes.\n\n    millrace models load delay batching.max_size=4 fixed=5ms\n\n")
+	b.WriteString("\n## The server\n\nThe flag of `log.debug_rate` is `--log-debug-rate`, and the variable is `MILLRACE_LOG_DEBUG_RATE`: all keys follow this rule.\n\n")
+	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
+	for _, k := range s.Server {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), cell(k.Meaning()))
+	}
+	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, in the notation of `--model`.\n", config.EnvModels)
+	b.WriteString(`
+## A model
+
+Keys of an entry under ` + "`models`" + `. The column ` + "`request`" + ` says whether a request that loads or swaps the model may set
+the key, too, by its whole path: any value, or values up to a maximum. Where the column is empty, only the configuration
+and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of workers the column means the same.
+
+    millrace models load delay batching.max_size=4 fixed=5ms
+
+`)
 	keys(&b, s.Model)
 	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see [streams.md](streams.md).\n\n")
 	keys(&b, s.Stream)
-	b.WriteString("\n## Kinds of workers\n\nEach takes the keys of a model and these.\n")
+	b.WriteString("\n## Kinds of workers\n\nA model of a kind takes the keys of a model and the keys of its kind.\n")
 	for _, k := range s.Kinds {
 		fmt.Fprintf(&b, "\n### %s\n\n%s.\n", k.Name, strings.ToUpper(k.Doc[:1])+k.Doc[1:])
 		if len(k.Settings) > 0 {

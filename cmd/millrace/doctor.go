@@ -72,7 +72,7 @@ exit status 1. doctor takes the settings of millrace serve. It loads no model: m
 			d.at = " --addr " + host.addr
 		}
 		if err != nil {
-			d.found = append(d.found, symptom{"configuration", fails, err.Error(), "mend it; docs/config.md lists all settings"})
+			d.found = append(d.found, symptom{"configuration", fails, err.Error(), "mend it; docs/config-all.md lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
 		} else {
 			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models), len(cfg.Streams)))

@@ -1,7 +1,7 @@
 // Command millrace is the server and its tools: one file per subcommand.
 package main
 
-//go:generate sh -c "cd ../../docs && if go run ../cmd/millrace config --markdown > config.md.new; then mv config.md.new config.md; else rm config.md.new; exit 1; fi"
+//go:generate sh ../../scripts/settings-pages.sh
 
 import (
 	"context"

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -143,9 +144,22 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	if lacks != nil {
 		s.Log().Warn("processes that programs start in sessions of their own are not ended with them", "error", lacks)
 	}
-	go reload(c.Context(), s, rotate, again, named)
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		reload(c.Context(), s, rotate, again, named)
+	}()
+	serving, stop := context.WithCancelCause(context.WithoutCancel(c.Context()))
+	defer stop(nil)
+	context.AfterFunc(c.Context(), func() {
+		select { // a reload writes its record before the audit log is closed
+		case <-reloads:
+		case <-time.After(cfg.WithDefaults().Drain):
+		}
+		stop(context.Cause(c.Context()))
+	})
 	done := make(chan error, 1)
-	go func() { done <- s.Run(c.Context()) }() // ends with the context
+	go func() { done <- s.Run(serving) }()
 	select {
 	case err := <-done:
 		return s, named(err)

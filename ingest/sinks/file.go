@@ -19,8 +19,8 @@ func init() { Register(Kind{Name: "file", Exclusive: true, New: func() Settings 
 
 // File appends results to a file of JSON lines.
 type File struct {
-	Path    string `json:"file" path:"file" request:"any" help:"a file to which JSON lines are appended; that of a request is in the folder sinks.folder of the server"`
-	MaxSize int64  `json:"max_size" unit:"bytes" request:"any" min:"1KiB" default:"64MiB" help:"size at which the file is renamed and a new one begun; three old ones are kept"`
+	Path    string `json:"file" path:"file" request:"any" help:"append results to this file, one JSON object a line; a request names a file inside sinks.folder"`
+	MaxSize int64  `json:"max_size" unit:"bytes" request:"any" min:"1KiB" default:"64MiB" advanced:"yes" help:"size at which the file is renamed and a new file begun; three old files are kept"`
 }
 
 // Enabled implements Settings.

@@ -25,7 +25,7 @@ func init() { Register(Kind{Name: "socket", New: func() Settings { return new(So
 
 // Socket writes results to a Unix socket on which another program listens.
 type Socket struct {
-	Path string `json:"socket" path:"file" help:"a Unix socket on which another program listens; JSON lines are written to it"`
+	Path string `json:"socket" path:"file" advanced:"yes" help:"write results to this Unix socket, one JSON object a line; another program must listen on the socket"`
 }
 
 // Enabled implements Settings.

@@ -39,8 +39,8 @@ func init() {
 
 // Webhook posts results to an address.
 type Webhook struct {
-	URL    string `json:"webhook" request:"any" example:"http://127.0.0.1:9/results" help:"an http or https address to which results are posted"`
-	Secret string `json:"webhook_secret" request:"any" help:"secret with which posts are signed"`
+	URL    string `json:"webhook" request:"any" example:"http://127.0.0.1:9/results" help:"post results to this http or https address"`
+	Secret string `json:"webhook_secret" request:"any" advanced:"yes" help:"secret of the signature of posts (docs/streams.md)"`
 }
 
 // Enabled implements Settings.

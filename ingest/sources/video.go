@@ -35,10 +35,10 @@ func init() {
 // Video is a source that ffmpeg reads: files, devices, the output of programs, and
 // network addresses.
 type Video struct {
-	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"transport of an rtsp source's packets"`
-	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" help:"width in pixels to which frames of a video are scaled"`
-	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" help:"requests the JPEG picture of an http source so often: for cameras that have the address of a picture only"`
-	KeyFrames string        `json:"keyframes" words:"only" unset:"all frames" request:"any" help:"only decodes the key frames of a video, which costs a fraction: for slow checks"`
+	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" advanced:"yes" help:"transport of RTSP packets"`
+	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" advanced:"yes" help:"scale frames of the video to this width in pixels"`
+	Poll      time.Duration `json:"poll" min:"100ms" max:"1h" unset:"the address is a video" request:"any" help:"the http address is a JPEG picture: request the picture at this interval"`
+	KeyFrames string        `json:"keyframes" words:"only" unset:"all frames" request:"any" advanced:"yes" help:"only = decode key frames only, at a fraction of the cost; for slow checks"`
 }
 
 // Validate implements Settings.

@@ -11,15 +11,15 @@ import (
 
 // Config is one stream. JSON names are those of the configuration and of REST.
 type Config struct {
-	Name    string        `json:"name" form:"name" request:"any" help:"the stream's name"`
-	Source  string        `json:"source" request:"any" help:"where frames come from: a file, a device, a program or an address, such as clip.mp4, rtsp://HOST/PATH or folder:PATH"`
-	Model   string        `json:"model" request:"any" help:"the model that gets its frames; several are given under models"`
-	Version string        `json:"version" unset:"any" request:"any" help:"version of the model"`
+	Name    string        `json:"name" form:"name" request:"any" help:"name of the stream"`
+	Source  string        `json:"source" request:"any" help:"where frames come from: a file, device, program or address, such as clip.mp4, rtsp://HOST/PATH or folder:PATH"`
+	Model   string        `json:"model" request:"any" help:"the model that gets the frames; several models: see models"`
+	Version string        `json:"version" unset:"any" request:"any" advanced:"yes" help:"version of the model"`
 	Policy  stream.Policy `json:",inline" request:"any" unset:"the model's"`
-	Models  []ModelConfig `json:"models" request:"any" help:"several models that get its frames, in the place of model; what an entry does not set of the policy is that of the stream"`
-	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"most frames per second that are taken from the source"`
-	Loop    bool          `json:"loop" request:"any" help:"a video or folder with an end starts again"`
-	Paused  bool          `json:"paused" request:"any" help:"no frame is run until it is resumed"`
+	Models  []ModelConfig `json:"models" request:"any" advanced:"yes" help:"several models that get the frames, instead of model; an entry inherits the policy of the stream"`
+	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"most frames a second taken from the source"`
+	Loop    bool          `json:"loop" request:"any" advanced:"yes" help:"start again at the end of a video or folder"`
+	Paused  bool          `json:"paused" request:"any" advanced:"yes" help:"run no frame until the stream is resumed"`
 
 	// Settings are the settings of the source's kind; nil when none is set.
 	Settings sources.Settings `json:"-"`

@@ -21,7 +21,7 @@ const maxLeaving = 2 * maxModels
 // ModelConfig is one of several models of a stream.
 type ModelConfig struct {
 	Model   string        `json:"model" help:"the model"`
-	Version string        `json:"version" unset:"any" help:"version of the model"`
+	Version string        `json:"version" unset:"any" advanced:"yes" help:"version of the model"`
 	Policy  stream.Policy `json:",inline" unset_all:"that of the stream"`
 }
 

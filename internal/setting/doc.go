@@ -22,6 +22,8 @@
 //	request       "any" if a request may set it, or the largest value that a request may set
 //	              (request and unset of a section apply to its settings, too)
 //	short         other names that requests may use, separated by spaces
+//	advanced      "yes": most users never set it, so that lists of settings show it only when asked
+//	              for all; of a section: each of its settings is advanced
 //	path          "file": a path relative to the folder of the configuration file
 //
 // Settings are strings, bool, int, int64, float64, time.Duration, []string, []float64, arrays

@@ -13,16 +13,17 @@ import (
 
 // Field is one setting, bound to the field that holds it.
 type Field struct {
-	Path    string // "limits.max_body"
-	Help    string
-	Example string   // an allowed value, if bounds and words do not give one
-	Default string   // in the notation of a file; "" = none
-	Unset   string   // what leaving it out means, if there is no default
-	Words   []string // the allowed values, if there is a list of them
-	Short   []string // other names that requests may use
-	Request string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
-	File    bool     // a path relative to the configuration's folder
-	Secret  bool     // the variable with it is removed from the environment once it was read; that of a model is not in its metadata
+	Path     string // "limits.max_body"
+	Help     string
+	Example  string   // an allowed value, if bounds and words do not give one
+	Default  string   // in the notation of a file; "" = none
+	Unset    string   // what leaving it out means, if there is no default
+	Words    []string // the allowed values, if there is a list of them
+	Short    []string // other names that requests may use
+	Request  string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
+	File     bool     // a path relative to the configuration's folder
+	Advanced bool     // shown only in a list of all settings
+	Secret   bool     // the variable with it is removed from the environment once it was read; that of a model is not in its metadata
 
 	owner      reflect.Type // the struct with the field
 	form       string
@@ -82,7 +83,7 @@ func newField(path string, sf reflect.StructField, says inherited, at func(bool)
 	tag := sf.Tag
 	f := Field{
 		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
-		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes",
+		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes", Advanced: says.advanced,
 		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
 	}
 	if f.Default != "" {

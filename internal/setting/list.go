@@ -25,6 +25,9 @@ func isList(sf reflect.StructField) bool {
 	return sf.Type.Kind() == reflect.Slice && sf.Type.Elem().Kind() == reflect.Struct
 }
 
+// Advanced reports whether the list and the settings of its entries are shown only in a list of all settings.
+func (l List) Advanced() bool { return l.says.advanced }
+
 // Lists returns the lists of entries.
 func (t *Table) Lists() []List { return t.lists }
 

@@ -16,6 +16,8 @@ type Names struct {
 	Help  string
 	Unset string // what leaving it out means
 
+	Advanced bool // as in Field
+
 	at func(create bool) reflect.Value
 }
 

@@ -33,11 +33,14 @@ func (t *Table) Add(at string, ptr any) {
 }
 
 // inherited has the tags of a section that apply to its settings without such a tag.
-type inherited struct{ request, unset, unsetAll string }
+type inherited struct {
+	request, unset, unsetAll string
+	advanced                 bool
+}
 
 func (i inherited) with(tag reflect.StructTag) inherited {
 	all := cmp.Or(i.unsetAll, tag.Get("unset_all"))
-	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(all, tag.Get("unset"), i.unset), all}
+	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(all, tag.Get("unset"), i.unset), all, i.advanced || tag.Get("advanced") == "yes"}
 }
 
 func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create bool) reflect.Value) {
@@ -58,7 +61,7 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 		case help != "" && isList(sf):
 			t.lists = append(t.lists, List{Path: path, Help: help, typ: sf.Type.Elem(), says: up.with(sf.Tag), at: field})
 		case help != "" && sf.Type == namesType:
-			t.names = append(t.names, Names{Path: path, Help: help, Unset: up.with(sf.Tag).unset, at: field})
+			t.names = append(t.names, Names{Path: path, Help: help, Unset: up.with(sf.Tag).unset, Advanced: up.with(sf.Tag).advanced, at: field})
 		case help != "" && name == "":
 			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
 		case help != "":

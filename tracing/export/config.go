@@ -25,32 +25,32 @@ const section = "tracing"
 // Config is the settings of the exporter: part of the section tracing. A zero field has its
 // default, which setting.Fill sets.
 type Config struct {
-	Exporter string `yaml:"exporter" default:"off" words:"off otlp-grpc otlp-http jaeger-agent jaeger-collector stdout" help:"where spans of kept frames are sent"`
-	Endpoint string `yaml:"endpoint" example:"http://127.0.0.1:4317" unset:"otlp-grpc: http://127.0.0.1:4317, otlp-http: http://127.0.0.1:4318/v1/traces, jaeger-agent: 127.0.0.1:6831, jaeger-collector: http://127.0.0.1:14268/api/traces" help:"the collector: URL or HOST:PORT, which is the same as http://HOST:PORT; an https URL turns TLS on"`
+	Exporter string `yaml:"exporter" default:"off" words:"off otlp-grpc otlp-http jaeger-agent jaeger-collector stdout" help:"where spans of traced frames are sent"`
+	Endpoint string `yaml:"endpoint" example:"http://127.0.0.1:4317" unset:"otlp-grpc: http://127.0.0.1:4317, otlp-http: http://127.0.0.1:4318/v1/traces, jaeger-agent: 127.0.0.1:6831, jaeger-collector: http://127.0.0.1:14268/api/traces" help:"the collector: URL or HOST:PORT (http); https turns on TLS"`
 
-	Headers []string `yaml:"headers" secret:"yes" example:"[authorization=Bearer token]" help:"headers that are sent with spans, as NAME=VALUE; not for jaeger-agent and stdout"`
+	Headers []string `yaml:"headers" secret:"yes" example:"[authorization=Bearer token]" advanced:"yes" help:"headers sent with spans, as NAME=VALUE; not with jaeger-agent and stdout"`
 	TLS     TLS      `yaml:"tls"`
 
-	ServiceName string   `yaml:"service_name" default:"millrace" help:"name of the service in traces"`
-	Attributes  []string `yaml:"resource_attributes" example:"[deployment.environment.name=test]" help:"further attributes of the service in traces, as NAME=VALUE"`
+	ServiceName string   `yaml:"service_name" default:"millrace" advanced:"yes" help:"name of the service in traces"`
+	Attributes  []string `yaml:"resource_attributes" example:"[deployment.environment.name=test]" advanced:"yes" help:"further attributes of the service in traces, as NAME=VALUE"`
 
-	QueueSize int           `yaml:"queue_size" default:"8192" min:"1" max:"1048576" help:"spans that may wait for the exporter; those of further frames are lost and counted"`
-	BatchSize int           `yaml:"batch_size" default:"512" min:"1" max:"65536" help:"most spans in one message to the collector"`
-	Delay     time.Duration `yaml:"batch_delay" default:"1s" min:"1ms" max:"1m" help:"how long spans wait for a full batch"`
-	Timeout   time.Duration `yaml:"export_timeout" default:"10s" min:"10ms" max:"5m" help:"longest time of one message to the collector"`
-	Retry     time.Duration `yaml:"retry_for" default:"30s" min:"1ms" max:"1h" help:"how long a batch is sent again while the collector cannot be reached or is busy"`
-	Packet    int           `yaml:"packet_size" default:"65000" min:"512" max:"65000" unit:"bytes" help:"of jaeger-agent: largest UDP packet"`
+	QueueSize int           `yaml:"queue_size" default:"8192" min:"1" max:"1048576" advanced:"yes" help:"most spans that wait for the exporter; further spans are lost and counted"`
+	BatchSize int           `yaml:"batch_size" default:"512" min:"1" max:"65536" advanced:"yes" help:"most spans in one message to the collector"`
+	Delay     time.Duration `yaml:"batch_delay" default:"1s" min:"1ms" max:"1m" advanced:"yes" help:"how long spans wait for a full message"`
+	Timeout   time.Duration `yaml:"export_timeout" default:"10s" min:"10ms" max:"5m" advanced:"yes" help:"longest time of one message to the collector"`
+	Retry     time.Duration `yaml:"retry_for" default:"30s" min:"1ms" max:"1h" advanced:"yes" help:"how long a message is sent again while the collector is unreachable or busy"`
+	Packet    int           `yaml:"packet_size" default:"65000" min:"512" max:"65000" unit:"bytes" advanced:"yes" help:"exporter jaeger-agent: largest UDP packet"`
 
-	SamplerEndpoint string        `yaml:"sampler_endpoint" default:"http://127.0.0.1:5778/sampling" help:"of the sampler jaeger-remote: URL of the server that says what is sampled"`
-	SamplerRefresh  time.Duration `yaml:"sampler_refresh" default:"1m" min:"100ms" max:"24h" help:"of the sampler jaeger-remote: how often the server is asked"`
+	SamplerEndpoint string        `yaml:"sampler_endpoint" default:"http://127.0.0.1:5778/sampling" advanced:"yes" help:"sampler jaeger-remote: URL of the server with the sampling rules"`
+	SamplerRefresh  time.Duration `yaml:"sampler_refresh" default:"1m" min:"100ms" max:"24h" advanced:"yes" help:"sampler jaeger-remote: interval of questions to the server"`
 }
 
 // TLS is the settings of an encrypted connection to the collector.
 type TLS struct {
-	CA       string `yaml:"ca" path:"file" unset:"those of the system" help:"a PEM file with the certificates that may have signed the collector's"`
-	Cert     string `yaml:"cert" path:"file" help:"a PEM file with the certificate that the collector is shown"`
-	Key      string `yaml:"key" path:"file" help:"a PEM file with the key of that certificate"`
-	Insecure bool   `yaml:"insecure_skip_verify" help:"do not verify the certificate of the collector"`
+	CA       string `yaml:"ca" path:"file" unset:"those of the system" advanced:"yes" help:"PEM file with the authorities of the collector's certificate"`
+	Cert     string `yaml:"cert" path:"file" advanced:"yes" help:"PEM file with the client certificate for the collector"`
+	Key      string `yaml:"key" path:"file" advanced:"yes" help:"PEM file with the key of the client certificate"`
+	Insecure bool   `yaml:"insecure_skip_verify" advanced:"yes" help:"do not verify the collector's certificate"`
 }
 
 // set reports whether any setting of TLS is set.

@@ -12,19 +12,19 @@ import (
 // Config is the settings of what is kept: part of the section tracing. A zero field has
 // its default, which setting.Fill sets.
 type Config struct {
-	Sampler string   `yaml:"sampler" default:"parent" words:"parent ratio rate jaeger-remote" help:"what decides whether a frame's trace is kept: parent = the client's decision, and tracing.ratio where it made none; ratio; rate = tracing.rate frames a second; jaeger-remote = a Jaeger server"`
-	Ratio   *float64 `yaml:"ratio" default:"0.01" min:"0" max:"1" help:"share of frames whose traces are kept, of the samplers parent, ratio, and jaeger-remote before its server has answered"`
-	Rate    int      `yaml:"rate" default:"10" min:"1" max:"1000000" help:"of the sampler rate: frames a second whose traces are kept"`
-	MaxRate int      `yaml:"max_rate" default:"1000" min:"1" max:"1000000" help:"most frames a second that a sampler keeps, those that clients ask for included"`
+	Sampler string   `yaml:"sampler" default:"parent" words:"parent ratio rate jaeger-remote" advanced:"yes" help:"which traces are kept: parent = the client decides, else tracing.ratio; ratio; rate = tracing.rate frames a second; jaeger-remote = a Jaeger server decides"`
+	Ratio   *float64 `yaml:"ratio" default:"0.01" min:"0" max:"1" help:"share of frames whose traces are kept (samplers parent and ratio, and jaeger-remote before the first reply)"`
+	Rate    int      `yaml:"rate" default:"10" min:"1" max:"1000000" advanced:"yes" help:"sampler rate: frames a second whose traces are kept"`
+	MaxRate int      `yaml:"max_rate" default:"1000" min:"1" max:"1000000" advanced:"yes" help:"most frames a second that a sampler keeps, frames traced for clients included"`
 
-	Slow     *time.Duration `yaml:"slow" default:"500ms" min:"0s" max:"1h" help:"keep frames that took longer from receipt to result, whatever the sampler says; 0 = do not"`
-	Dropped  *bool          `yaml:"dropped" default:"true" help:"keep frames that were dropped"`
-	Failed   *bool          `yaml:"failed" default:"true" help:"keep frames that ended with an error, and those that were refused"`
-	Gated    *bool          `yaml:"gated" default:"false" help:"keep frames that the gate answered"`
-	TailRate int            `yaml:"tail_rate" default:"10" min:"1" max:"1000000" help:"most frames a second that each of slow, dropped, failed and gated keeps"`
+	Slow     *time.Duration `yaml:"slow" default:"500ms" min:"0s" max:"1h" advanced:"yes" help:"also keep frames that took longer than this from receipt to result; 0 = off"`
+	Dropped  *bool          `yaml:"dropped" default:"true" advanced:"yes" help:"also keep dropped frames"`
+	Failed   *bool          `yaml:"failed" default:"true" advanced:"yes" help:"also keep frames that ended with an error or were refused"`
+	Gated    *bool          `yaml:"gated" default:"false" advanced:"yes" help:"also keep frames answered by the gate (output.gate)"`
+	TailRate int            `yaml:"tail_rate" default:"10" min:"1" max:"1000000" advanced:"yes" help:"most frames a second kept by each of slow, dropped, failed and gated"`
 
-	Shown *int   `yaml:"shown" default:"64" min:"0" max:"4096" help:"kept frames of each kind (sampled, slow, dropped, failed, gated) that GET /v2/traces shows; 0 = none"`
-	UIURL string `yaml:"ui_url" example:"http://127.0.0.1:16686" help:"address of the Jaeger user interface, for links to traces; or of another one, with {trace_id} in it"`
+	Shown *int   `yaml:"shown" default:"64" min:"0" max:"4096" advanced:"yes" help:"most kept frames of each kind (sampled, slow, dropped, failed, gated) in GET /v2/traces; 0 = none"`
+	UIURL string `yaml:"ui_url" example:"http://127.0.0.1:16686" advanced:"yes" help:"address of the Jaeger user interface, for links to traces; another interface needs {trace_id} in the address"`
 }
 
 // Validate returns all errors of the settings, joined; each names its setting.

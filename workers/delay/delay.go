@@ -22,10 +22,10 @@ func init() {
 }
 
 type settings struct {
-	Fixed    *time.Duration `yaml:"fixed" default:"5ms" request:"any" help:"time of a batch"`
-	PerItem  *time.Duration `yaml:"per_item" default:"1ms" request:"any" help:"time added for each row"`
-	Busy     bool           `yaml:"busy" request:"any" help:"true: use the CPU for that time; false: sleep"`
-	Stateful bool           `yaml:"stateful" request:"any" help:"true: run one frame of a stream at a time, as for models that keep state"`
+	Fixed    *time.Duration `yaml:"fixed" default:"5ms" request:"any" advanced:"yes" help:"time of a batch"`
+	PerItem  *time.Duration `yaml:"per_item" default:"1ms" request:"any" advanced:"yes" help:"time added for each row"`
+	Busy     bool           `yaml:"busy" request:"any" advanced:"yes" help:"true: use the CPU for that time; false: sleep"`
+	Stateful bool           `yaml:"stateful" request:"any" advanced:"yes" help:"true: run one frame of a stream at a time, as models with state do"`
 }
 
 type worker struct {

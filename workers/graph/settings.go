@@ -15,9 +15,9 @@ import (
 
 // Settings are the parameters of a graph.
 type Settings struct {
-	Steps   []Step   `yaml:"steps" help:"the models of a graph, in any order: each runs as soon as its inputs are there"`
-	Outputs []string `yaml:"outputs" unset:"the outputs of all steps" help:"names of the tensors that a graph answers with"`
-	Frames  int      `yaml:"frames" unset:"as many as the batches of the steps' workers have rows" min:"1" max:"4096" help:"most frames in the steps of a graph at once, for each of its instances"`
+	Steps   []Step   `yaml:"steps" help:"the models of the graph, in any order; a step runs when all inputs of the step are ready"`
+	Outputs []string `yaml:"outputs" unset:"the outputs of all steps" help:"names of the tensors that the graph answers with"`
+	Frames  int      `yaml:"frames" unset:"as many as the batches of the steps' workers have rows" min:"1" max:"4096" advanced:"yes" help:"most frames in the graph at once, per instance"`
 }
 
 // maxSteps is the largest number of steps.
@@ -25,25 +25,25 @@ const maxSteps = 64
 
 // Step is one step of a graph.
 type Step struct {
-	Name    string            `yaml:"name" form:"name" unset:"the model's" help:"of the step, in errors and metrics"`
+	Name    string            `yaml:"name" form:"name" unset:"the model's" advanced:"yes" help:"name of the step, in errors and metrics"`
 	Model   string            `yaml:"model" form:"name" help:"the endpoint that the step runs"`
-	Version string            `yaml:"version" unset:"any" help:"of that model"`
-	Input   map[string]string `yaml:"input" unset:"the tensor of the input's own name" help:"the tensor for an input of the model: an input of the graph or an output of another step"`
-	Output  map[string]string `yaml:"output" unset:"all outputs, by their own names" help:"the tensor that an output of the model becomes; outputs that are not listed are left out"`
-	When    Condition         `yaml:"when" unset:"always" example:"count(boxes) > 0" help:"the step runs only if this holds: count, max, min or sum of a tensor, compared with a number, such as count(boxes) > 0"`
-	Timeout time.Duration     `yaml:"timeout" unset:"none but the model's limits.run" min:"1ms" help:"longest time of the step, with its time in the model's queue"`
+	Version string            `yaml:"version" unset:"any" advanced:"yes" help:"version of the model"`
+	Input   map[string]string `yaml:"input" unset:"the tensor of the input's own name" help:"the tensor for an input of the model: an input of the graph, or an output of another step"`
+	Output  map[string]string `yaml:"output" unset:"all outputs, by their own names" help:"name of the tensor for an output of the model; outputs without a name are left out"`
+	When    Condition         `yaml:"when" unset:"always" example:"count(boxes) > 0" advanced:"yes" help:"run the step only if this holds: count, max, min or sum of a tensor compared with a number, such as count(boxes) > 0"`
+	Timeout time.Duration     `yaml:"timeout" unset:"none but the model's limits.run" min:"1ms" advanced:"yes" help:"longest time of the step, waiting in the model's queue included"`
 	// Endpoint is the Call.Endpoint of the step's frames.
-	Endpoint string `yaml:"endpoint" unset:"that of the request's route" help:"what the step's program calls the route, in requests to routes of programs"`
+	Endpoint string `yaml:"endpoint" unset:"that of the request's route" advanced:"yes" help:"name of the route in requests to the step's program"`
 	Crop     *Crop  `yaml:"crop"`
 }
 
 // Crop makes a step run once for each box of a frame, on that part of the picture.
 type Crop struct {
-	Boxes   string  `yaml:"boxes" example:"boxes" help:"the tensor of boxes, x1 y1 x2 y2 in pixels of the frame: the step runs for each of them, on that part of the picture, and its outputs have one row for each"`
-	IDs     string  `yaml:"ids" example:"ids" help:"the tensor with the boxes' ids, of a model with output.track; for refresh"`
-	Max     int     `yaml:"max" default:"32" min:"1" max:"1024" help:"most boxes of a frame; the others get no row"`
-	Margin  float64 `yaml:"margin" max:"10" help:"added on each side of a box, as a share of its width or height"`
-	Refresh Refresh `yaml:"refresh" unset:"each frame" example:"10" help:"how often the step runs again for an id: after so many frames of its stream, such as 10, or after a time, such as 1s; in between, its last outputs are used"`
+	Boxes   string  `yaml:"boxes" example:"boxes" advanced:"yes" help:"tensor of boxes, x1 y1 x2 y2 in pixels of the frame: the step runs on the part of the picture in each box, and the outputs have a row per box"`
+	IDs     string  `yaml:"ids" example:"ids" advanced:"yes" help:"tensor with the ids of the boxes, from a model with output.track; for refresh"`
+	Max     int     `yaml:"max" default:"32" min:"1" max:"1024" advanced:"yes" help:"most boxes of a frame; further boxes get no row"`
+	Margin  float64 `yaml:"margin" max:"10" advanced:"yes" help:"margin on each side of a box, as a share of the box's width or height"`
+	Refresh Refresh `yaml:"refresh" unset:"each frame" example:"10" advanced:"yes" help:"run the step again for an id after a number of frames (10) or a time (1s); between runs, the last outputs are used"`
 }
 
 // Refresh is a number of frames or a time.

@@ -28,9 +28,9 @@ func init() {
 
 // settings are what Triton's identity backend has, whose models are used in tests of clients.
 type settings struct {
-	Delay     *time.Duration `yaml:"delay" default:"0s" max:"1m" request:"1m" help:"time of a batch"`
-	LoadDelay *time.Duration `yaml:"load_delay" default:"0s" max:"1m" request:"10s" help:"time that a load takes"`
-	Stateful  bool           `yaml:"stateful" request:"any" help:"true: requests of a sequence are run one at a time, as for models that keep state"`
+	Delay     *time.Duration `yaml:"delay" default:"0s" max:"1m" request:"1m" advanced:"yes" help:"time of a batch"`
+	LoadDelay *time.Duration `yaml:"load_delay" default:"0s" max:"1m" request:"10s" advanced:"yes" help:"time of a load"`
+	Stateful  bool           `yaml:"stateful" request:"any" advanced:"yes" help:"true: run the requests of a sequence one at a time, as models with state do"`
 }
 
 type worker struct {

@@ -41,21 +41,21 @@ func init() {
 
 type settings struct {
 	Session   Session `yaml:",inline"`
-	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" help:"run once before the model is ready"`
-	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
-	Controls  string  `yaml:"controls" unset:"none" request:"any" help:"inputs that the server fills with the place of a request in its sequence, as INPUT=start, INPUT=end, INPUT=ready or INPUT=id, with ; between them; INPUT=start:FALSE,TRUE for other values than 0,1"`
-	Isolate   bool    `yaml:"isolate" help:"true: each instance runs in a child process, for a model that one does not trust; CPU only, without state, controls and inputs that are strings"`
-	Memory    int64   `yaml:"memory_limit" min:"64MiB" max:"16TiB" unit:"bytes" unset:"none" help:"resident memory of the child process with isolate: true above which it is replaced between two batches; above twice as much it is killed at once"`
-	State     string  `yaml:"state" unset:"none" request:"any" help:"outputs that are inputs of a stream's next run, as INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between them"`
+	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" advanced:"yes" help:"run once before the model is ready"`
+	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" advanced:"yes" help:"false: the first dimension is no batch, whatever the file says"`
+	Controls  string  `yaml:"controls" unset:"none" request:"any" advanced:"yes" help:"inputs that the server sets from the request's place in its sequence: INPUT=start, INPUT=end, INPUT=ready or INPUT=id, joined by ; (INPUT=start:FALSE,TRUE sets FALSE and TRUE instead of 0 and 1)"`
+	Isolate   bool    `yaml:"isolate" help:"true: run each instance in a child process, for an untrusted model; CPU only, without state, controls and string inputs"`
+	Memory    int64   `yaml:"memory_limit" min:"64MiB" max:"16TiB" unit:"bytes" unset:"none" advanced:"yes" help:"with isolate: limit of the child process's resident memory: above the limit, the process is replaced between two batches; above twice the limit, it is killed at once"`
+	State     string  `yaml:"state" unset:"none" request:"any" advanced:"yes" help:"outputs that are inputs of the stream's next run: INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, joined by ;"`
 }
 
 // Session are the settings of a session. Groups of the same file and settings share
 // a session.
 type Session struct {
-	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" help:"threads of one operator; instances run in parallel"`
-	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" help:"operators that one run computes in parallel"`
-	Spinning     bool   `yaml:"spinning" request:"any" help:"let threads spin while they wait: slightly faster, at the cost of CPU time"`
+	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" advanced:"yes" help:"threads of one operator; instances run in parallel"`
+	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" advanced:"yes" help:"operators of a run computed in parallel"`
+	Spinning     bool   `yaml:"spinning" request:"any" advanced:"yes" help:"let threads spin while they wait: slightly faster, but uses CPU time"`
 	Provider     string `yaml:"provider" default:"cpu" words:"cpu cuda" request:"any" help:"execution provider"`
-	Device       int    `yaml:"device" min:"0" max:"255" request:"any" help:"number of the GPU"`
-	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" help:"level of graph optimisation"`
+	Device       int    `yaml:"device" min:"0" max:"255" request:"any" advanced:"yes" help:"number of the GPU"`
+	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" advanced:"yes" help:"level of graph optimisation"`
 }

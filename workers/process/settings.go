@@ -35,8 +35,8 @@ func Memory() batching.Backend {
 
 // settings are those of kind process.
 type settings struct {
-	Command string   `yaml:"command" path:"file" unset:"the source" help:"the program to start: a path, or a name that is looked up in PATH"`
-	Args    []string `yaml:"args" example:"--fast" help:"arguments of the program"`
+	Command string   `yaml:"command" path:"file" unset:"the source" help:"the program: a path, or a name in PATH"`
+	Args    []string `yaml:"args" example:"--fast" advanced:"yes" help:"arguments of the program"`
 	Common  Settings `yaml:",inline"`
 }
 
@@ -45,30 +45,30 @@ func (s *settings) Validate() error { return s.Common.Validate() }
 
 // Settings are those of all kinds whose models are computed by a child process.
 type Settings struct {
-	Env         []string `yaml:"env" example:"OMP_NUM_THREADS=1" help:"variables of the program's environment, each NAME=VALUE, besides those of the server, which it inherits"`
-	InstanceEnv []string `yaml:"instance_env" example:"CUDA_VISIBLE_DEVICES=0" help:"one entry for each instance, used in turn: variables NAME=VALUE, with ; between several"`
-	Dir         string   `yaml:"dir" path:"file" unset:"the server's" help:"the program's working directory"`
-	Cores       []string `yaml:"cores" example:"0-3" help:"one entry for each instance, used in turn: the processors on which it may run, such as 0-3 or 0,2,4; Linux only"`
+	Env         []string `yaml:"env" example:"OMP_NUM_THREADS=1" advanced:"yes" help:"environment variables of the program, as NAME=VALUE, in addition to the server's environment"`
+	InstanceEnv []string `yaml:"instance_env" example:"CUDA_VISIBLE_DEVICES=0" advanced:"yes" help:"one entry for each instance, used in turn: variables NAME=VALUE, joined by ;"`
+	Dir         string   `yaml:"dir" path:"file" unset:"the server's" advanced:"yes" help:"working directory of the program"`
+	Cores       []string `yaml:"cores" example:"0-3" advanced:"yes" help:"one entry for each instance, used in turn: the processors of the instance, as 0-3 or 0,2,4; Linux only"`
 
-	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"false: data go through the socket and not through shared memory, which is slower"`
-	MaxResult    int64 `yaml:"max_result" default:"256MiB" min:"4KiB" max:"1TiB" unit:"bytes" help:"largest result of one batch; it is leased from memory.budget"`
+	SharedMemory *bool `yaml:"shared_memory" default:"true" advanced:"yes" help:"false: send data through the socket and not through shared memory; slower"`
+	MaxResult    int64 `yaml:"max_result" default:"256MiB" min:"4KiB" max:"1TiB" unit:"bytes" advanced:"yes" help:"largest result of one batch, taken from memory.budget"`
 
-	Idempotent bool           `yaml:"idempotent" help:"true: a batch that passed limits.run is run once more, by the restarted program"`
-	Refuse     *time.Duration `yaml:"refuse" default:"10m" min:"0s" max:"24h" help:"time for which input that ended the program, alone in its batch, is refused; 0s: it is run again"`
+	Idempotent bool           `yaml:"idempotent" advanced:"yes" help:"true: a batch that exceeded limits.run is run once more, by the restarted program"`
+	Refuse     *time.Duration `yaml:"refuse" default:"10m" min:"0s" max:"24h" advanced:"yes" help:"how long input is refused after the program crashed on a batch of this input alone; 0s: the input is run again"`
 
-	MemoryLimit     int64         `yaml:"memory_limit" min:"1MiB" max:"16TiB" unit:"bytes" unset:"none" help:"resident memory of the program, with the processes it has started, above which it is replaced between two batches"`
-	RecycleRequests int           `yaml:"recycle_requests" min:"1" unset:"never" help:"requests after which the program is replaced by a new one"`
-	RecycleAfter    time.Duration `yaml:"recycle_after" min:"1s" unset:"never" help:"time after which the program is replaced by a new one, between two batches"`
-	Grace           time.Duration `yaml:"grace" default:"2s" min:"1ms" max:"1h" help:"time that the program gets to close, and again after SIGTERM, before SIGKILL; each is at most half of what is left of limits.start, and of drain when the server ends"`
+	MemoryLimit     int64         `yaml:"memory_limit" min:"1MiB" max:"16TiB" unit:"bytes" unset:"none" advanced:"yes" help:"limit of the resident memory of the program and of the program's processes: above it, the program is replaced between two batches"`
+	RecycleRequests int           `yaml:"recycle_requests" min:"1" unset:"never" advanced:"yes" help:"replace the program after this number of requests"`
+	RecycleAfter    time.Duration `yaml:"recycle_after" min:"1s" unset:"never" advanced:"yes" help:"replace the program after this time, between two batches"`
+	Grace           time.Duration `yaml:"grace" default:"2s" min:"1ms" max:"1h" advanced:"yes" help:"time for the program to close, and again after SIGTERM, before SIGKILL; at most half of the rest of limits.start or drain"`
 
 	Watchdog Watchdog `yaml:"watchdog"`
 }
 
 // Watchdog says when a program that still runs is replaced.
 type Watchdog struct {
-	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" help:"time between two checks of an idle program by its own watchdog; 0s: none"`
-	RequestThreshold time.Duration  `yaml:"request_threshold" min:"1ms" unset:"none" help:"mean time of the last batches above which the program is replaced"`
-	RequestAverage   int            `yaml:"request_average" default:"3" min:"1" max:"1024" help:"number of batches of which request_threshold is the mean"`
+	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"interval of the checks of an idle program by its own watchdog; 0s: no checks"`
+	RequestThreshold time.Duration  `yaml:"request_threshold" min:"1ms" unset:"none" advanced:"yes" help:"replace the program above this mean time of the last batches"`
+	RequestAverage   int            `yaml:"request_average" default:"3" min:"1" max:"1024" advanced:"yes" help:"number of batches in the mean of request_threshold"`
 }
 
 // Validate returns what the tags do not say.

@@ -36,13 +36,13 @@ func init() {
 }
 
 type settings struct {
-	Python string           `yaml:"python" unset:"python3" help:"interpreter, 3.9 or newer: a path, or a name that is looked up in PATH"`
-	Venv   string           `yaml:"venv" path:"file" unset:"none" help:"folder of the virtual environment whose interpreter and packages the program uses"`
-	Class  string           `yaml:"class" unset:"the only one" help:"class or function to serve, where the file has several"`
-	Style  string           `yaml:"style" unset:"found in the program" words:"millrace octoai mosec ssf" help:"the system that the program was written for"`
-	Args   []string         `yaml:"args" example:"--verbose" help:"arguments of the program, its sys.argv"`
-	Values []string         `yaml:"parameters" example:"threshold=0.5" help:"what setup gets as parameters, each NAME=VALUE; values that are JSON are numbers, lists and so on"`
-	Stage  string           `yaml:"stage" unset:"none" help:"stage of a program of several, which the server itself sets"`
+	Python string           `yaml:"python" unset:"python3" help:"interpreter (3.9 or newer): a path, or a name in PATH"`
+	Venv   string           `yaml:"venv" path:"file" unset:"none" help:"folder of the virtual environment with the program's interpreter and packages"`
+	Class  string           `yaml:"class" unset:"the only one" help:"class or function to serve, when the file has several"`
+	Style  string           `yaml:"style" unset:"found in the program" words:"millrace octoai mosec ssf" advanced:"yes" help:"the system for which the program was written"`
+	Args   []string         `yaml:"args" example:"--verbose" advanced:"yes" help:"arguments of the program (sys.argv)"`
+	Values []string         `yaml:"parameters" example:"threshold=0.5" help:"parameters of setup, as NAME=VALUE; a JSON value becomes a number, list and so on"`
+	Stage  string           `yaml:"stage" unset:"none" advanced:"yes" help:"stage of a program with several stages; set by the server"`
 	Common process.Settings `yaml:",inline"`
 }
 

@@ -28,15 +28,15 @@ type settings struct {
 
 // upstream says which model of which server computes, and how it is reached.
 type upstream struct {
-	Address    string         `yaml:"address" request:"any" example:"grpc://10.0.0.7:8001" unset:"the source" help:"the other server: grpc://, grpcs://, http:// or https://, or HOST:PORT, which is asked whether it speaks HTTP or gRPC. One that a load request names must be public, unless sources.allow_private is set"`
-	Model      string         `yaml:"model" request:"any" unset:"the same name" help:"the model's name at the other server"`
-	Version    string         `yaml:"version" request:"any" unset:"the other server's choice" help:"the model's version there"`
-	Token      string         `yaml:"token" secret:"yes" unset:"none" help:"bearer token for the other server, or file:PATH, which is read again for each request"`
-	TokenEnv   string         `yaml:"token_env" unset:"none" help:"the variable of this server's environment that has the bearer token"`
-	CA         string         `yaml:"ca" path:"file" unset:"the system's" help:"PEM file with the certificates of authorities that sign the other server's certificate"`
-	Connect    time.Duration  `yaml:"connect" default:"10s" min:"1ms" max:"1h" help:"how long loading waits for a server that is not reachable or not ready; at most limits.start"`
-	Health     *time.Duration `yaml:"health" default:"1s" min:"10ms" max:"1h" request:"1h" help:"time between two questions whether the other model is ready"`
-	MaxMessage int64          `yaml:"max_message" default:"64MiB" min:"4KiB" max:"2GiB" unit:"bytes" help:"largest request to, and answer of, the other server; both are taken from memory.budget"`
+	Address    string         `yaml:"address" request:"any" example:"grpc://10.0.0.7:8001" unset:"the source" help:"the other server: grpc://, grpcs://, http://, https:// or HOST:PORT (probed for HTTP and gRPC). In a request the address must be public, unless sources.allow_private is set"`
+	Model      string         `yaml:"model" request:"any" unset:"the same name" advanced:"yes" help:"name of the model at the other server"`
+	Version    string         `yaml:"version" request:"any" unset:"the other server's choice" advanced:"yes" help:"version of the model at the other server"`
+	Token      string         `yaml:"token" secret:"yes" unset:"none" advanced:"yes" help:"bearer token for the other server, or file:PATH (read again for each request)"`
+	TokenEnv   string         `yaml:"token_env" unset:"none" advanced:"yes" help:"variable of this server's environment with the bearer token"`
+	CA         string         `yaml:"ca" path:"file" unset:"the system's" advanced:"yes" help:"PEM file with the authorities of the other server's certificate"`
+	Connect    time.Duration  `yaml:"connect" default:"10s" min:"1ms" max:"1h" advanced:"yes" help:"how long a load waits for a server that is unreachable or not ready; at most limits.start"`
+	Health     *time.Duration `yaml:"health" default:"1s" min:"10ms" max:"1h" request:"1h" advanced:"yes" help:"interval of health checks of the other model"`
+	MaxMessage int64          `yaml:"max_message" default:"64MiB" min:"4KiB" max:"2GiB" unit:"bytes" advanced:"yes" help:"largest request to the other server, and largest answer; both are taken from memory.budget"`
 }
 
 // Validate implements the validation of workers.Kind.

@@ -23,9 +23,9 @@ func init() {
 }
 
 type settings struct {
-	Count     int           `yaml:"count" default:"1" min:"1" max:"1000000" request:"1000" help:"partial results for each element of IN"`
-	Decoupled *bool         `yaml:"decoupled" default:"true" request:"any" help:"answer a request for each element of IN; false: once, and IN has one element"`
-	Delay     time.Duration `yaml:"delay" max:"1m" request:"1m" help:"time before each partial result, besides that in the input DELAY"`
+	Count     int           `yaml:"count" default:"1" min:"1" max:"1000000" request:"1000" advanced:"yes" help:"partial results for each element of IN"`
+	Decoupled *bool         `yaml:"decoupled" default:"true" request:"any" advanced:"yes" help:"answer once for each element of IN; false: answer once, and IN has one element"`
+	Delay     time.Duration `yaml:"delay" max:"1m" request:"1m" advanced:"yes" help:"time before each partial result, added to the input DELAY"`
 }
 
 type worker struct {

@@ -16,8 +16,8 @@ import (
 
 // Settings say which frames of a stream are run. With the zero value every frame is.
 type Settings struct {
-	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
-	Refresh time.Duration `yaml:"refresh" default:"1s" help:"longest time between two runs, by the frames' own times if they have them"`
+	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" advanced:"yes" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
+	Refresh time.Duration `yaml:"refresh" default:"1s" advanced:"yes" help:"longest time between two runs, by the frames' own times when frames have times"`
 }
 
 // On reports whether there is a gate.

@@ -12,7 +12,7 @@ import (
 // Without one there is no such stage. Zero fields of a kind take their defaults. A raw
 // tensor without a name is found by its shape.
 type Config struct {
-	Labels    string     `yaml:"labels" path:"file" help:"a file with one class name per line (classify, boxes, yolo)"`
+	Labels    string     `yaml:"labels" path:"file" help:"file with one class name per line (classify, boxes, yolo)"`
 	Classify  *Classify  `yaml:"classify"`
 	Boxes     *Boxes     `yaml:"boxes"`
 	YOLO      *YOLO      `yaml:"yolo"`
@@ -23,36 +23,36 @@ type Config struct {
 
 // Classify returns the classes with the highest scores.
 type Classify struct {
-	Output     string `yaml:"output" help:"the tensor with a score for each class"`
-	TopK       int    `yaml:"top_k" default:"5" min:"1" max:"1000" help:"number of classes in a result"`
-	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
+	Output     string `yaml:"output" help:"tensor with a score for each class"`
+	TopK       int    `yaml:"top_k" default:"5" min:"1" max:"1000" advanced:"yes" help:"number of classes in a result"`
+	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation applied to the raw scores"`
 }
 
 // Boxes returns boxes with scores and classes.
 type Boxes struct {
-	Boxes      string  `yaml:"boxes" help:"the tensor of boxes, [n, 4]"`
-	Scores     string  `yaml:"scores" help:"the tensor of scores, [n] or [n, classes]"`
-	Classes    string  `yaml:"classes" help:"the tensor of classes, [n], when scores has no axis for classes"`
-	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" help:"format of the raw boxes"`
-	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
-	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
-	Background bool    `yaml:"background" help:"class 0 is the background, which results leave out; the other classes are counted from 0"`
-	Threshold  float64 `yaml:"threshold" default:"0.5" above:"0" max:"1" help:"least score"`
-	IoU        float64 `yaml:"iou" default:"0.5" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
-	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
+	Boxes      string  `yaml:"boxes" help:"tensor of boxes, [n, 4]"`
+	Scores     string  `yaml:"scores" help:"tensor of scores, [n] or [n, classes]"`
+	Classes    string  `yaml:"classes" advanced:"yes" help:"tensor of classes, [n], when scores has no axis for classes"`
+	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" advanced:"yes" help:"format of the raw boxes"`
+	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" advanced:"yes" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" advanced:"yes" help:"activation applied to the raw scores"`
+	Background bool    `yaml:"background" advanced:"yes" help:"class 0 is the background: results leave the background out and number the further classes from 0"`
+	Threshold  float64 `yaml:"threshold" default:"0.5" above:"0" max:"1" help:"least score of a box"`
+	IoU        float64 `yaml:"iou" default:"0.5" above:"0" advanced:"yes" help:"largest overlap of two boxes of a class: beyond, the box with the lower score is removed; 1 = keep all"`
+	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" advanced:"yes" help:"most boxes in a result"`
 }
 
 // YOLO returns the same as Boxes, for models of the YOLO family, and for its tasks masks, key
 // points or corners.
 type YOLO struct {
-	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
-	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model leaves out overlapping boxes itself"`
-	Layout    string  `yaml:"layout" words:"v5 v8 yolox" unset:"the one that fits" help:"v5 is [n, 5+classes], objectness times class; yolox is v5 with positions in cells of grids; v8 is [4+classes, n] or [n, 4+classes]; not for end2end"`
-	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" help:"key points of a pose and numbers of each, such as 17x3"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
-	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`
-	IoU       float64 `yaml:"iou" unset:"0.45; 1 for the tasks end2end" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
-	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
+	Output    string  `yaml:"output" advanced:"yes" help:"tensor of boxes with their scores"`
+	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model removes overlapping boxes itself"`
+	Layout    string  `yaml:"layout" words:"v5 v8 yolox" unset:"the one that fits" advanced:"yes" help:"v5 = [n, 5+classes], score is objectness times class; yolox = v5 in cells of grids; v8 = [4+classes, n] or [n, 4+classes]; not for end2end"`
+	KptShape  string  `yaml:"kpt_shape" unset:"that of the metadata in the model's file, else the one that fits" advanced:"yes" help:"key points of a pose and numbers per key point, such as 17x3"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" advanced:"yes" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score of a box"`
+	IoU       float64 `yaml:"iou" unset:"0.45; 1 for the tasks end2end" above:"0" advanced:"yes" help:"largest overlap of two boxes of a class: beyond, the box with the lower score is removed; 1 = keep all"`
+	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" advanced:"yes" help:"most boxes in a result"`
 }
 
 // maskThreshold is the Threshold of a mask with one class where none is set. It is not
@@ -61,23 +61,23 @@ const maskThreshold = 0.5
 
 // Masks returns the class of each pixel.
 type Masks struct {
-	Output     string  `yaml:"output" help:"the tensor of classes, [classes, h, w] or [h, w]"`
-	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
-	Threshold  float64 `yaml:"threshold" unset:"0.5" above:"0" max:"1" help:"least score of a mask with one class; masks with several have none"`
+	Output     string  `yaml:"output" advanced:"yes" help:"tensor of classes, [classes, h, w] or [h, w]"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" advanced:"yes" help:"activation applied to the raw scores"`
+	Threshold  float64 `yaml:"threshold" unset:"0.5" above:"0" max:"1" advanced:"yes" help:"least score of a mask with one class; unused for several classes"`
 }
 
 // Keypoints returns points with scores.
 type Keypoints struct {
-	Output    string  `yaml:"output" help:"the tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]"`
-	Scores    string  `yaml:"scores" help:"the tensor of scores, if there is one"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
-	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" help:"least score of a point in a result"`
+	Output    string  `yaml:"output" advanced:"yes" help:"tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]"`
+	Scores    string  `yaml:"scores" advanced:"yes" help:"tensor of scores, if the model has one"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" advanced:"yes" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" advanced:"yes" help:"least score of a point in a result"`
 }
 
 // Embedding returns one list of numbers.
 type Embedding struct {
-	Output    string `yaml:"output" help:"the tensor with the embedding"`
-	Normalise bool   `yaml:"normalise" help:"scale the embedding to length 1"`
+	Output    string `yaml:"output" advanced:"yes" help:"tensor with the embedding"`
+	Normalise bool   `yaml:"normalise" advanced:"yes" help:"scale the embedding to length 1"`
 }
 
 // maxCandidates is the most boxes of a row for non-maximum suppression: the best of

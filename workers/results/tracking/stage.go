@@ -13,7 +13,7 @@ import (
 
 // Settings configure tracking.
 type Settings struct {
-	Track bool `yaml:"track" help:"give the boxes of a stream ids that stay with the same object, in the output ids"`
+	Track bool `yaml:"track" help:"give each object's boxes in a stream the same id, in the output ids"`
 	Config
 }
 
