@@ -154,10 +154,11 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 	switch {
 	case width > 0 && height > 0:
 		w, h = fmt.Sprint(width), fmt.Sprint(height)
+	// The other side follows from the source, not from ffmpeg's -2: with -2, a command that changes one side changes both.
 	case width > 0:
-		w, h = fmt.Sprint(width), "-2"
+		w, h = fmt.Sprint(width), evenSide(width, "ih", "iw")
 	case height > 0:
-		w, h = "-2", fmt.Sprint(height)
+		w, h = evenSide(height, "iw", "ih"), fmt.Sprint(height)
 	}
 	switch {
 	case o.Encoded == MJPEG:
@@ -189,6 +190,12 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 		base = "1:1000000"
 	}
 	return append(args, "-fps_mode", "passthrough", "-enc_time_base", base, "-flush_packets", "1", "-f", "nut", "pipe:1")
+}
+
+// evenSide is ffmpeg's expression for the side that keeps the aspect ratio when the given side is reduced to n pixels: an
+// even number, rounded as Options.fullSize rounds.
+func evenSide(n int, side, given string) string {
+	return fmt.Sprintf("'max(2*floor((%d*%s+%s)/(2*%s)),2)'", n, side, given, given)
 }
 
 // commands reports whether ffmpeg takes commands from its standard input.

@@ -203,7 +203,7 @@ func (o *Options) fullSize(s size) size {
 		return size{o.Width, o.Height}
 	case s.w == 0 || s.h == 0:
 		return size{}
-	// As ffmpeg computes -2.
+	// As evenSide.
 	case o.Width > 0:
 		return size{o.Width, max(2*((o.Width*s.h+s.w)/(2*s.w)), 2)}
 	case o.Height > 0:

@@ -128,6 +128,14 @@ func TestResize(t *testing.T) {
 		t.Parallel()
 		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
 	})
+	// ffmpeg computes one side from the other: a command that changes one side must not change both.
+	for name, o := range map[string]Options{"exec, width": {Width: 160}, "exec, height": {Height: 120}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o.URL = "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"
+			resizing(t, o, [2]int{160, 120}, 20*time.Millisecond)
+		})
+	}
 	if testing.Short() {
 		return
 	}
