@@ -1,6 +1,7 @@
 package postprocess
 
 import (
+	"fmt"
 	"math"
 
 	"millrace/stream"
@@ -22,8 +23,8 @@ type boxes struct {
 func (c *Boxes) build(f *finder) (kind, error) {
 	k := &boxes{set: c}
 	var err error
-	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]", func(s stream.TensorSpec) bool {
-		return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[1] == 4
+	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]"+f.freeBoxes(c.Boxes), func(s stream.TensorSpec) bool {
+		return isFloat(s.Datatype) && len(s.Shape) == 2 && (s.Shape[1] == 4 || c.Boxes != "" && s.Shape[1] < 0)
 	})
 	if err != nil {
 		return nil, err
@@ -72,12 +73,26 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	return k, nil
 }
 
+// freeBoxes says how to use an output whose number of columns the model's file leaves free, so that the file does not tell
+// whether the output has boxes. name is the output that the settings name.
+func (f *finder) freeBoxes(name string) string {
+	for _, s := range f.model.Outputs {
+		if name == "" && isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[1] < 0 {
+			return fmt.Sprintf(" (if %[1]s has the boxes, set output.boxes.boxes: %[1]s)", s.Name)
+		}
+	}
+	return ""
+}
+
 func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 	places, shape, err := k.boxes.read(p)
 	if err != nil {
 		return nil, err
 	}
 	n := shape[0]
+	if shape[1] != 4 {
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.boxes.spec.Name+".shape", "has %d numbers for a box, want 4", shape[1])
+	}
 	scores, shape, err := k.scores.read(p)
 	if err != nil {
 		return nil, err

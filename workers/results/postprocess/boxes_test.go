@@ -81,6 +81,20 @@ func TestBoxesAreChosen(t *testing.T) {
 	}
 }
 
+// TestBoxesOfFreeShape: exports of PyTorch may leave all dimensions free. An output with a free number of columns is taken
+// as boxes when the settings name it, and an answer with another number of columns than 4 is an error.
+func TestBoxesOfFreeShape(t *testing.T) {
+	m := modelOf(spec("b", -1, -1), spec("s", -1, -1))
+	_, err := New(Config{Boxes: &Boxes{}}, m)
+	wantError(t, err, stream.InvalidArgument, "output.boxes.boxes", "if b has the boxes, set output.boxes.boxes: b")
+	d := decoder(t, Config{Boxes: &Boxes{Boxes: "b"}}, m)
+	got := answer(t, d, Mapping{}, tensor("b", []float32{10, 20, 30, 60}, 1, 1, 4), tensor("s", []float32{0.2, 0.9}, 1, 1, 2))
+	wantFloats(t, got["boxes"], 10, 20, 30, 60)
+	wantFloats(t, got["scores"], 0.9)
+	_, err = d.Decode([]stream.Tensor{tensor("b", []float32{10, 20, 30}, 1, 1, 3), tensor("s", []float32{0.2, 0.9}, 1, 1, 2)}, 0, 1, Mapping{})
+	wantError(t, err, stream.Internal, "outputs.b.shape", "has 3 numbers for a box, want 4")
+}
+
 func TestClassesOfBoxes(t *testing.T) {
 	names := labelFile(t, "cat\ndog")
 	places := tensor("b", []float32{0, 0, 10, 10, 0, 0, 10, 9, 0, 0, 10, 8}, 1, 3, 4)
