@@ -47,11 +47,11 @@ type Group struct {
 
 	// Only the manager uses these, in the turn of the model's changes.
 	added int           // workers that requests have added to the configured ones
-	own   int           // workers that the configuration sets
 	files modelFiles    // when it was loaded
 	sent  *SentFiles    // that it was loaded from; nil = none
 	took  time.Duration // to load it
 
+	own    atomic.Int64 // workers that the configuration sets
 	wanted atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed since
 
 	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none

@@ -64,14 +64,16 @@ type plan struct {
 // changed since it was loaded is replaced by what they are now. It returns the
 // endpoint's name, and what has changed. Models that it is made of and that are not loaded are loaded first.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, error) {
-	p, err := m.plan(name, how)
+	sent, err := m.sent(name, how)
 	if err != nil {
 		return Loaded{}, err
 	}
-	if err := m.loadUsed(ctx, p); err != nil {
-		if p.Files != nil {
-			p.Files.Remove()
-		}
+	p, err := m.plan(name, how, sent)
+	if err == nil {
+		err = m.loadUsed(ctx, p)
+	}
+	if err != nil {
+		sent.remove()
 		return Loaded{}, err
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
@@ -80,10 +82,9 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, erro
 		if taken.Swap(true) {
 			return context.Cause(ctx)
 		}
-		if how.Files == nil { // what waited for its turn may have changed in between
-			if p, err = m.plan(name, how); err != nil {
-				return err
-			}
+		if p, err = m.plan(name, how, sent); err != nil { // the model may have changed while the load waited for its turn
+			sent.remove()
+			return err
 		}
 		if done, err = m.load(ctx, p); err != nil { // clients of other servers look for these words
 			err = fmt.Errorf("load failed for model '%s': %w", name, err)
@@ -91,8 +92,8 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, erro
 		m.removeFiles(done.Endpoint, nil, p.Files)
 		return err
 	})
-	if !taken.Swap(true) && p.Files != nil {
-		p.Files.Remove()
+	if !taken.Swap(true) {
+		sent.remove()
 	}
 	if err != nil {
 		return Loaded{}, err
@@ -146,19 +147,46 @@ func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name s
 	return failed
 }
 
-// plan returns what a load request asks for, with its parameters in the configuration.
-func (m *Manager) plan(name string, how Load) (plan, error) {
+// sent returns the definition that the files of a load request are by themselves; nil = it has none.
+func (m *Manager) sent(name string, how Load) (*Definition, error) {
+	if how.Files == nil {
+		return nil, nil
+	}
+	def, err := m.find(name, how)
+	return def, notFound(name, def, err)
+}
+
+// remove removes the files of a definition. d may be nil.
+func (d *Definition) remove() {
+	if d != nil && d.Files != nil {
+		d.Files.Remove()
+	}
+}
+
+// notFound returns the error of a definition with the words that clients of other servers look for.
+func notFound(name string, def *Definition, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case def != nil:
+		return fmt.Errorf("load failed for model '%s': %w", name, err)
+	}
+	return fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
+}
+
+// plan returns what a load request asks for, with its parameters in the configuration. sent are the request's files, or nil.
+func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	e := m.kept(name, how)
-	def, kept := e.sentFiles()
+	var def *Definition
+	var kept *SentFiles
 	var err error
-	if def == nil {
+	if sent != nil {
+		def, err = e.with(*sent)
+	} else if def, kept = e.sentFiles(); def == nil {
 		def, err = m.find(name, how)
 	}
-	switch { // clients of other servers look for these words
-	case err != nil && def != nil:
-		return plan{}, fmt.Errorf("load failed for model '%s': %w", name, err)
-	case err != nil:
-		return plan{}, fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
+	if err != nil {
+		return plan{}, notFound(name, def, err)
 	}
 	p := plan{Definition: *def, of: name, known: true, kept: kept, only: how.Version, reserve: how.Reserve}
 	p.Versions = slices.Clone(p.Versions)
@@ -183,9 +211,6 @@ func (m *Manager) plan(name string, how Load) (plan, error) {
 			p.Versions[i].request, p.Versions[i].own = p.params, own
 			err = p.Versions[i].Validate()
 		}
-	}
-	if err != nil && p.Files != nil {
-		p.Files.Remove()
 	}
 	return p, err
 }
@@ -543,7 +568,7 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 	if last != nil {
 		if g := last.version(cfg.Version); g != nil {
 			added = g.added
-			if n += added; cfg.request["instances"] == nil && g.own == own {
+			if n += added; cfg.request["instances"] == nil && int(g.own.Load()) == own {
 				n = int(g.wanted.Load())
 			}
 		}
@@ -552,18 +577,20 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 		if err := was.checkUses(); err != nil {
 			return nil, err
 		}
-		if (scaled || was.own != own) && was.size() != n {
+		if (scaled || int(was.own.Load()) != own) && was.size() != n {
 			if err := m.scale(ctx, was, n); err != nil {
 				return nil, err
 			}
 		}
-		was.files, was.own = files, own
+		was.files = files
+		was.own.Store(int64(own))
 		return was, nil
 	}
 	if g, err = m.startVersion(ctx, cfg, files, n); err != nil {
 		return nil, err
 	}
-	g.sent, g.added, g.own = sent, added, own
+	g.sent, g.added = sent, added
+	g.own.Store(int64(own))
 	return g, nil
 }
 

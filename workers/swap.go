@@ -2,19 +2,49 @@ package workers
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"millrace/internal/setting"
 	"millrace/stream"
 )
 
-// kept returns the running endpoint whose settings a load keeps: a swap without a file and a configuration of its own; nil = none.
+// kept returns the running endpoint whose settings a load keeps: a swap without a configuration of its own; nil = none.
 func (m *Manager) kept(name string, how Load) *endpoint {
 	e := (*m.endpoints.Load())[name]
-	if e == nil || !e.known || e.of != name || how.Config != nil || how.Files != nil || !asksSwap(how.Params) {
+	if e == nil || how.Config != nil || !asksSwap(how.Params) || how.Files == nil && (!e.known || e.of != name) {
 		return nil
 	}
 	return e
+}
+
+// with returns sent, which has the files of a swap, with the settings of e: all of the version of the same number, or of the version that
+// answers requests without a version, but the choice of versions, which is among the files. e may be nil.
+func (e *endpoint) with(sent Definition) (*Definition, error) {
+	if e == nil {
+		return &sent, nil
+	}
+	sent.Versions = slices.Clone(sent.Versions)
+	for i, file := range sent.Versions {
+		g := e.version(file.Version)
+		if g == nil {
+			g = e.group("")
+		}
+		cfg := g.settings()
+		if cfg.Kind != file.Kind {
+			return &sent, stream.Errorf(stream.InvalidArgument, "file", "is of kind %s, and model %s is of kind %s, whose settings a swap would keep: unload the model, and load the file under its name", file.Kind, e.name, cfg.Kind)
+		}
+		cfg.Name, cfg.Version, cfg.Source, cfg.Folder, cfg.Versions, cfg.Shadow = file.Name, file.Version, file.Source, file.Folder, file.Versions, file.Shadow
+		sent.Versions[i] = cfg
+	}
+	return &sent, nil
+}
+
+// settings returns the configuration of a group, with the number of workers of its model instead of a request's.
+func (g *Group) settings() Config {
+	cfg := g.cfg
+	cfg.Instances = int(g.own.Load())
+	return cfg
 }
 
 // sentFiles returns the definition and the files of an endpoint whose files a request has sent; nil = none has.
@@ -24,13 +54,13 @@ func (e *endpoint) sentFiles() (*Definition, *SentFiles) {
 	}
 	var def Definition
 	for _, g := range e.groups {
-		def.Versions = append(def.Versions, g.cfg)
+		def.Versions = append(def.Versions, g.settings())
 	}
 	return &def, e.groups[0].sent
 }
 
 // swapped returns the parameters of a swap, with the parameters of the endpoint that the swap does not name. The number of workers stays by
-// itself, as Scale may have changed it. A swap with another file or configuration keeps no parameters.
+// itself, as Scale may have changed it. A swap with another configuration keeps no parameters.
 func (e *endpoint) swapped(params stream.Params) stream.Params {
 	t := new(Config).Table()
 	full := func(name string) string {

@@ -209,27 +209,25 @@ func parameter(text string) any {
 
 func loadCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "load MODEL [key=value...]",
+		Use:     "load MODEL [FILE] [key=value...]",
 		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
-		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have its weights, and loaded under its name without the ending, or under --name.",
-		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load ./digits/1/model.onnx --name digits",
+		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server, with the files that have its weights, and loaded under its name without the ending, or under MODEL. Its settings are the defaults, and those given here.",
+		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load digits ./digits/1/model.onnx",
 	}
 	return loadWith(c, nil)
 }
 
 func swapCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "swap MODEL [key=value...]",
+		Use:   "swap MODEL [FILE] [key=value...]",
 		Short: "Replace a loaded model, with no frame lost",
 		Long: `Replace a loaded model with other parameters or another file. The open streams of the model stay open: the server
 loads the new model beside the old one, moves the waiting frames to the new model, and unloads the old model
 after its last batch. When the new model cannot be loaded, the old one stays. What the command does not name stays as
-it is in the running model: the file and the parameters of earlier loads and swaps, and the number of workers. To go back to the
-settings of the configuration, unload the model and load it again. A file, such as ./digits.onnx, is
-sent to the server and replaces the model of its name, or of --name: it has the interpreter (python, venv) of the model
-in the server's configuration, and otherwise the default settings of its kind, and the parameters given here. A model with
-settings such as input and output keeps them when its own file is overwritten and "models load NAME" loads it again.`,
-		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap ./new.onnx --name digits",
+it is in the running model: the file, the settings of the configuration such as input and output, the parameters of earlier loads and
+swaps, and the number of workers. To go back to the configuration, unload the model and load it again. A file, such as ./digits.onnx,
+is sent to the server and replaces the file of MODEL, or of the model of the file's name. It must be of the same kind: ONNX or Python.`,
+		Example: "  millrace models swap delay fixed=2ms\n  millrace models swap ./digits.onnx\n  millrace models swap digits ./new.onnx\n  millrace models swap digits ./new.onnx batching.max_size=4",
 	}
 	return loadWith(c, stream.Params{"swap": true})
 }
@@ -240,33 +238,30 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 	c.ValidArgsFunction = completeArgs(completeLoadable, completeParameters)
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
-	as := c.Flags().String("name", "", "of a model that is loaded from a file (the file's name without the ending)")
+	as := c.Flags().String("name", "", "name of a model that is loaded from a file, as MODEL (the file's name without the ending)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if i := slices.IndexFunc(args, isModelFile); i > 0 && !strings.Contains(args[i], "=") {
-			return usagef("%q is a file, not key=value: give millrace models %s %s --name %s", args[i], c.Name(), args[i], args[0])
+		name, path, given, err := loadArgs(args, *as)
+		if err != nil {
+			return err
 		}
-		params, err := loadParams(args[1:], how)
+		params, err := loadParams(given, how)
 		if err != nil {
 			return err
 		}
 		_, swap := how["swap"]
-		changed := append([]string{}, args[1:]...)
+		changed := append([]string{}, given...)
 		slices.Sort(changed)
 		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
 		defer cl.Close()
-		name := args[0]
-		path := ""
-		if isModelFile(name) {
-			path = name
-			if name, err = sendFile(path, params); err != nil {
+		if path != "" {
+			of, err := sendFile(path, params)
+			if err != nil {
 				return err
 			}
-			name = cmp.Or(*as, name)
-		} else if *as != "" {
-			return usagef("--name: is for a model that is loaded from a file: %q is a name already", name)
+			name = cmp.Or(name, of)
 		}
 		before, _ := cl.Index(c.Context()) // without it, nothing is known of graphs
 		loaded, err := cl.Load(c.Context(), name, params)
@@ -322,20 +317,38 @@ func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client
 
 // swapped says what a swap has changed: a file, and parameters as key=value.
 func swapped(path string, changed []string) string {
-	switch text := strings.Join(changed, ", "); {
-	case path != "" && text != "":
-		return "changed: the file, and " + text + "; all other parameters are the defaults"
-	case path != "":
-		return "changed: the file; all parameters are the defaults"
-	case text != "":
-		return "changed: " + text + "; all other settings stay"
+	if path != "" {
+		changed = append([]string{"the file"}, changed...)
 	}
-	return "loaded again: all settings stay"
+	if len(changed) == 0 {
+		return "loaded again: all settings stay"
+	}
+	return "changed: " + strings.Join(changed, ", ") + "; all other settings stay"
 }
 
-// isModelFile reports whether the argument of a load is a file, and not the name of a model.
+// loadArgs reads the arguments of a load: MODEL, FILE or MODEL FILE, and key=value. as is the flag --name. Without a name, the name is
+// that of the file.
+func loadArgs(args []string, as string) (name, path string, params []string, err error) {
+	switch {
+	case isModelFile(args[0]):
+		return as, args[0], args[1:], nil
+	case as != "":
+		return "", "", nil, usagef("--name: is for a model that is loaded from a file: %q is a name already", args[0])
+	case len(args) > 1 && !strings.Contains(args[1], "=") && isModelFile(args[1]):
+		return args[0], args[1], args[2:], nil
+	}
+	return args[0], "", args[1:], nil
+}
+
+// isModelFile reports whether an argument of a load is a file, and not the name of a model: a path, a name that ends in .onnx, or a file of
+// the working directory that a kind of worker loads.
 func isModelFile(arg string) bool {
-	return strings.ContainsAny(arg, `/\`) || strings.EqualFold(filepath.Ext(arg), ".onnx")
+	if strings.ContainsAny(arg, `/\`) || strings.EqualFold(filepath.Ext(arg), ".onnx") {
+		return true
+	}
+	kind, load, err := workers.KindOf(arg) // which is an error for a file that is not there
+	of, _ := workers.Lookup(kind)
+	return err == nil && load != "" && of.File != ""
 }
 
 // withSentFile returns the error of a load of a file with the path of the file on this machine.
@@ -361,7 +374,7 @@ func loadParams(args []string, how stream.Params) (stream.Params, error) {
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok || key == "" {
-			return nil, usagef("%q is not key=value", a)
+			return nil, usagef("%q is neither key=value nor a file that is here", a)
 		}
 		if _, given := params[key]; given {
 			return nil, usagef("%s: is given twice", key)

@@ -119,7 +119,7 @@ func TestWrongUsage(t *testing.T) {
 		{"infer m", "pictures or --request"},
 		{"infer m a --request b", "pictures or --request"},
 		{"models bogus", "bogus"},
-		{"models load", "takes MODEL [key=value...]"},
+		{"models load", "takes MODEL [FILE] [key=value...]"},
 		{"models load m x", "key=value"},
 		{"models unload", "takes ENDPOINT"},
 		{"bench", "--model"},

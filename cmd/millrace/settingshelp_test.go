@@ -59,7 +59,7 @@ func TestSourceWithSettings(t *testing.T) {
 	if out, stderr, code := millrace(t, "models", "swap", "delay", "fixed=3ms", "batching.max_size=2", "--addr", addr); code != 0 || out != "delay\n" || stderr != "changed: batching.max_size=2, fixed=3ms; all other settings stay\n" {
 		t.Errorf("exit status %d, %q, %q", code, out, stderr)
 	}
-	if out, _, code := millrace(t, "models", "swap", "delay", "--json", "--addr", addr); code != 0 || out != "{\n  \"changed\": [],\n  \"endpoint\": \"delay\"\n}\n" {
+	if out, _, code := millrace(t, "models", "swap", "delay", "--json", "--addr", addr); code != 0 || out != "{\n  \"changed\": [],\n  \"endpoint\": \"delay\",\n  \"result\": \"reloaded\"\n}\n" {
 		t.Errorf("exit status %d, %q", code, out)
 	}
 	if _, stderr, code := millrace(t, "models", "swap", "delay", "fixed=soon", "--addr", addr); code != 1 || !strings.Contains(stderr, "fixed") {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +37,7 @@ func TestSwapKeepsTheInterpreter(t *testing.T) {
 		}
 	}
 	write("third")
-	if out, stderr, code := millrace(t, "models", "swap", program, "--addr", addr); code != 0 || out != "red\n" || !strings.Contains(stderr, "changed: the file; all parameters are the defaults") {
+	if out, stderr, code := millrace(t, "models", "swap", program, "--addr", addr); code != 0 || out != "red\n" || !strings.Contains(stderr, "changed: the file; all other settings stay") {
 		t.Fatalf("exit status %d: %s%s", code, out, stderr)
 	}
 	if _, _, code := millrace(t, "models", "load", program, "--name", "blue", "--addr", addr); code == 0 {
@@ -59,8 +62,9 @@ func TestSwapKeepsTheFile(t *testing.T) {
 		code int
 		want string
 	}{
-		{"swap red threshold=2", 0, "configured 2"}, {"swap " + sent, 0, "sent 1"}, {"swap red threshold=3", 0, "sent 3"}, {"swap red threshold=9", 1, "sent 3"},
+		{"swap red threshold=2", 0, "configured 2"}, {"swap " + sent, 0, "sent 2"}, {"swap red threshold=3", 0, "sent 3"}, {"swap red threshold=9", 1, "sent 3"},
 		{"swap red", 0, "sent 3"}, {"swap red threshold=4", 0, "sent 4"}, {"load red threshold=4", 0, "configured 4"}, {"swap red", 0, "configured 4"},
+		{"swap red " + sent + " threshold=5", 0, "sent 5"}, {"swap red " + sent, 0, "sent 5"},
 	} {
 		args := append(append([]string{"models"}, strings.Fields(c.args)...), "--addr", addr)
 		if _, stderr, code := millrace(t, args...); code != c.code {
@@ -72,6 +76,53 @@ func TestSwapKeepsTheFile(t *testing.T) {
 		}
 		if out, stderr, _ := millrace(t, "infer", "red", "--request", request, "--addr", addr); !strings.Contains(out, c.want) {
 			t.Errorf("after %s: %s%s, want %s", c.args, out, stderr, c.want)
+		}
+	}
+}
+
+// TestSwapKeepsPictureSettings: a file that takes the place of a model of the configuration has the model's settings input and output, and so
+// has the next file; a file of another kind is refused.
+func TestSwapKeepsPictureSettings(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, logits ...float32) string {
+		t.Helper()
+		m := onnxfile.Constant(map[string][]int{"logits": {3}}, map[string][]float32{"logits": logits})
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, m.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	labels, config, picture := filepath.Join(dir, "labels.txt"), filepath.Join(dir, "millrace.yaml"), filepath.Join(dir, "a.png")
+	var pixels bytes.Buffer
+	if err := png.Encode(&pixels, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "other.py")
+	for path, text := range map[string]string{
+		labels: "cat\ndog\neel\n", picture: pixels.String(), program: "def infer(x: str) -> str:\n    return x\n",
+		config: "models:\n  - name: live\n    source: " + write("first.onnx", 9, 0, 0) + "\n    input: {image: {width: 8, height: 8}}\n    output: {labels: " + labels + ", classify: {activation: softmax, top_k: 1}}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--config", config))
+	for _, c := range []struct {
+		args []string
+		code int
+		said string
+		want string
+	}{
+		{[]string{"live", write("second.onnx", 0, 9, 0)}, 0, "changed: the file; all other settings stay", "dog"},
+		{[]string{write("third.onnx", 0, 0, 9), "--name", "live", "batching.max_size=2"}, 0, "changed: the file, batching.max_size=2; all other settings stay", "eel"},
+		{[]string{"live", program}, 1, "file: is of kind python, and model live is of kind onnx", "eel"},
+	} {
+		if out, stderr, code := millrace(t, append([]string{"models", "swap", "--addr", addr}, c.args...)...); code != c.code || !strings.Contains(stderr, c.said) {
+			t.Errorf("%v: exit status %d, %s%s", c.args, code, out, stderr)
+		}
+		if out, stderr, code := millrace(t, "infer", "live", picture, "--addr", addr); code != 0 || !strings.Contains(out, c.want) {
+			t.Errorf("after %v: exit status %d, %s%s, want %s", c.args, code, out, stderr, c.want)
 		}
 	}
 }
@@ -109,5 +160,26 @@ func TestLoadThatUnfitsAGraph(t *testing.T) {
 		if got := strings.Contains(stderr, "warning: model drawn is unavailable since this "+args[1]+": model rows was loaded with other inputs or outputs"); got != c.warned {
 			t.Errorf("%s of input %s:\n%s", c.args, c.input, stderr)
 		}
+	}
+}
+
+// TestModelFiles: an argument is a file when it is a path or ends in .onnx, or when a file of the working directory has the name and a kind of
+// worker loads it.
+func TestModelFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"red.py", "motion", "notes.txt"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for arg, want := range map[string]bool{
+		"red.py": true, "./blue.py": true, "CAPITALS.ONNX": true, "blue.py": false, "motion": false, "notes.txt": false, "onnx": false, "127.0.0.1:8000": false,
+	} {
+		if isModelFile(arg) != want {
+			t.Errorf("%s is a file: %v", arg, !want)
+		}
+	}
+	if name, path, params, err := loadArgs([]string{"live", "red.py", "a=b"}, ""); name != "live" || path != "red.py" || len(params) != 1 || err != nil {
+		t.Error(name, path, params, err)
 	}
 }

@@ -714,3 +714,44 @@ func TestWeightsBesideTriton(t *testing.T) {
 		}
 	}
 }
+
+// TestSwapsOfFiles: a swap keeps the settings of the running model and the number of workers that Scale has set, with a further file and
+// without one, also of an endpoint whose name is no model's. Without a swap, a file has the default settings.
+func TestSwapsOfFiles(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	r := newRig(t, map[string]string{"m/1/model.onnx": small, "m/config.pbtxt": `backend: "onnxruntime" max_batch_size: 5`})
+	files := map[string][]byte{"1/model.onnx": []byte(wide)}
+	load := func(name string, how workers.Load, max, count int) {
+		t.Helper()
+		if _, err := r.Load(t.Context(), name, how); err != nil {
+			t.Fatal(err)
+		}
+		g, err := r.Group(name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Model().MaxBatch != max || g.Workers() != count {
+			t.Errorf("%s: batches of %d, %d workers: want %d, %d", name, g.Model().MaxBatch, g.Workers(), max, count)
+		}
+	}
+	swap := stream.Params{"swap": true}
+	load("m", workers.Load{}, 5, 1)
+	load("m", workers.Load{Params: swap, Files: files}, 5, 1)
+	load("m", workers.Load{Params: stream.Params{"swap": true, "batching.max_size": int64(6), "instances": int64(2)}, Files: files}, 6, 2)
+	if err := r.Scale(t.Context(), "m", 3); err != nil {
+		t.Fatal(err)
+	}
+	load("m", workers.Load{Params: swap}, 6, 3)
+	load("m", workers.Load{Params: swap, Files: files}, 6, 3)
+	if _, err := r.Load(t.Context(), "m", workers.Load{Params: stream.Params{"batching.max_size": int64(7)}}); err != nil {
+		t.Fatal(err)
+	}
+	load("m-0", workers.Load{Params: swap, Files: files}, 7, 1)
+	loaded, err := r.Load(t.Context(), "m", workers.Load{Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := r.Group(loaded.Endpoint, ""); err != nil || loaded.Endpoint != "m-1" || g.Model().MaxBatch != 8 {
+		t.Errorf("a load of a file: %v, %v", loaded, err)
+	}
+}
