@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"millrace/client"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/server"
 	"millrace/stream"
@@ -22,9 +22,9 @@ import (
 func serveWithKeys(t *testing.T) (addr, key, expired string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.yaml")
-	k, key := auth.NewKey("camera", auth.Grant{Roles: []string{"infer"}})
-	old, expired := auth.NewKey("old", auth.Grant{Roles: role.All.Names(), Expires: time.Unix(1, 0)})
-	if err := auth.WriteKeys(file, []auth.Key{k, old}); err != nil {
+	k, key := access.NewKey("camera", access.Grant{Roles: []string{"infer"}})
+	old, expired := access.NewKey("old", access.Grant{Roles: role.All.Names(), Expires: time.Unix(1, 0)})
+	if err := access.WriteKeys(file, []access.Key{k, old}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := server.Config{}

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/testneeds"
 	"millrace/server"
@@ -46,7 +46,7 @@ func TestNginx(t *testing.T) {
 	t.Run("keys", func(t *testing.T) {
 		dir := t.TempDir()
 		users, audit := filepath.Join(dir, "users.yaml"), filepath.Join(dir, "audit.log")
-		if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("secret"), Grant: auth.Grant{Roles: []string{"infer"}}}}); err != nil {
+		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
 			t.Fatal(err)
 		}
 		p := startNginx(t, fmt.Sprintf("auth: {users: %q}\naudit: %q\n", users, audit))
@@ -124,7 +124,7 @@ func TestNginx(t *testing.T) {
 // and logouts lead below the path, and the metrics are not for clients.
 func TestNginxBelowAPath(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("secret"), Grant: auth.Grant{Roles: []string{"infer"}}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile("deploy.md")

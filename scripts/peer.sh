@@ -4,7 +4,7 @@
 # their dependencies are pinned.
 #   jaeger  reads the traces
 #   pebble  is a certificate authority (ACME)
-#   dex     is an OpenID provider: its package server, in the module ingest/auth/dextest
+#   dex     is an OpenID provider: its package server, in the module ingest/access/dextest
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 name=${1:?usage: peer.sh NAME}
@@ -17,7 +17,7 @@ pebble)
     module=github.com/letsencrypt/pebble/v2 version=v2.10.1 package=./cmd/pebble
     sum=h1:oKHx3lgN4e5Nno2LKTMrVx+b+NkDptkO9aDireiBDGE= ;;
 dex)
-    source=$here/ingest/auth/dextest package=.
+    source=$here/ingest/access/dextest package=.
     version=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum | cut -d ' ' -f 1) || exit 1 ;;
 *)
     echo "peer: no program is called $name: give jaeger, pebble or dex" >&2

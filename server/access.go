@@ -7,29 +7,29 @@ import (
 	"millrace/ingest"
 )
 
-// access is the ingest.Access of a server.
-type access struct{ s *Server }
+// clients is the ingest.Access of a server.
+type clients struct{ s *Server }
 
-var _ ingest.Access = access{}
+var _ ingest.Access = clients{}
 
 // Required implements ingest.Access.
-func (a access) Required() bool { return a.s.auth.on() }
+func (a clients) Required() bool { return a.s.auth.on() }
 
 // Identify implements ingest.Access.
-func (a access) Identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+func (a clients) Identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
 	return a.s.auth.authenticate(ctx, c)
 }
 
 // Current implements ingest.Access.
-func (a access) Current(p *ingest.Principal) (*ingest.Principal, error) {
+func (a clients) Current(p *ingest.Principal) (*ingest.Principal, error) {
 	return a.s.auth.valid(p, time.Now())
 }
 
 // Unchanged implements ingest.Access.
-func (a access) Unchanged(p *ingest.Principal) error { return a.s.auth.still(p, time.Now()) }
+func (a clients) Unchanged(p *ingest.Principal) error { return a.s.auth.still(p, time.Now()) }
 
 // AccountOf implements ingest.Access.
-func (a access) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Account {
+func (a clients) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Account {
 	if p != nil {
 		return a.s.accounts.Of(p)
 	}
@@ -40,13 +40,13 @@ func (a access) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Acc
 }
 
 // Count implements ingest.Access.
-func (a access) Count(o ingest.Outcome) { a.s.auth.count(o) }
+func (a clients) Count(o ingest.Outcome) { a.s.auth.count(o) }
 
 // Lasting implements ingest.Access.
-func (a access) Lasting() *ingest.Lasting { return &a.s.auth.lasting }
+func (a clients) Lasting() *ingest.Lasting { return &a.s.auth.lasting }
 
 // Audit implements ingest.Access.
-func (a access) Audit(x ingest.Act) {
+func (a clients) Audit(x ingest.Act) {
 	if x.Address == "" && x.Remote != nil {
 		x.Address = addressText(a.s.addressOf(x.Remote, x.Forwarded))
 	}

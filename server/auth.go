@@ -15,7 +15,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
 	"millrace/internal/secret"
@@ -30,22 +30,22 @@ type authenticator struct {
 	required bool              // clients need credentials
 	key      string            // the server's own key, which has every role; "" = none
 	owner    *ingest.Principal // the client with that key; without a name
-	keys     *auth.Keys
-	users    *auth.Users
-	module   *auth.Module
-	oidc     *auth.OIDC
-	clients  *auth.Authority // of client certificates
-	roles    role.Set        // of users who are in no file
+	keys     *access.Keys
+	users    *access.Users
+	module   *access.Module
+	oidc     *access.OIDC
+	clients  *access.Authority // of client certificates
+	roles    role.Set          // of users who are in no file
 	counts   [ingest.NoOutcomes]atomic.Uint64
 	checking chan struct{} // holds an element for each login with a password
-	sessions *auth.Sessions
-	logins   *auth.Logins
+	sessions *access.Sessions
+	logins   *access.Logins
 	lasting  ingest.Lasting // what clients have begun
 }
 
 func newAuthenticator(s *Server) (*authenticator, error) {
 	c := &s.cfg.Auth
-	a := &authenticator{required: authenticates(&s.cfg), owner: &ingest.Principal{Key: ingest.KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins), sessions: auth.NewSessions(c.Sessions), logins: auth.NewLogins()}
+	a := &authenticator{required: authenticates(&s.cfg), owner: &ingest.Principal{Key: ingest.KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins), sessions: access.NewSessions(c.Sessions), logins: access.NewLogins()}
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
 	}
@@ -64,17 +64,17 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 		return nil, bad("auth.roles", err)
 	}
 	if c.Keys != "" {
-		if a.keys, err = auth.OpenKeys(c.Keys, s.rereadFailed("auth.keys")); err != nil {
+		if a.keys, err = access.OpenKeys(c.Keys, s.rereadFailed("auth.keys")); err != nil {
 			return nil, bad("auth.keys", err)
 		}
 	}
 	if c.Users != "" {
-		if a.users, err = auth.OpenUsers(c.Users, s.rereadFailed("auth.users")); err != nil {
+		if a.users, err = access.OpenUsers(c.Users, s.rereadFailed("auth.users")); err != nil {
 			return nil, bad("auth.users", err)
 		}
 	}
 	if s.cfg.TLS.ClientCA != "" {
-		if a.clients, err = auth.OpenAuthority(s.cfg.TLS.ClientCA, s.rereadFailed("tls.client_ca")); err != nil {
+		if a.clients, err = access.OpenAuthority(s.cfg.TLS.ClientCA, s.rereadFailed("tls.client_ca")); err != nil {
 			return nil, bad("tls.client_ca", err)
 		}
 		s.tls.ClientAuth, s.tls.VerifyConnection = tls.RequestClientCert, a.clients.Verify
@@ -86,7 +86,7 @@ func newAuthenticator(s *Server) (*authenticator, error) {
 func (a *authenticator) start(s *Server) error {
 	c := &s.cfg.Auth
 	if c.OIDC.Issuer != "" {
-		a.oidc = auth.NewOIDC(context.Background(), auth.OIDCOptions{
+		a.oidc = access.NewOIDC(context.Background(), access.OIDCOptions{
 			Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, UserClaim: c.OIDC.UserClaim, RolesClaim: c.OIDC.RolesClaim, Named: a.named, Log: s.log,
 		})
 	}
@@ -103,7 +103,7 @@ func (a *authenticator) start(s *Server) error {
 	}
 	file, err := filepath.Abs(c.Module)
 	if err == nil {
-		a.module, err = auth.OpenModule(context.Background(), auth.ModuleOptions{Python: path, File: file, Env: config.WithoutSecrets(os.Environ()), Log: s.log})
+		a.module, err = access.OpenModule(context.Background(), access.ModuleOptions{Python: path, File: file, Env: config.WithoutSecrets(os.Environ()), Log: s.log})
 	}
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, "auth.module", "%w", err)
@@ -176,7 +176,7 @@ func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*in
 				late = ingest.KeyName
 			}
 		}
-		if a.oidc != nil && auth.IsToken(key) {
+		if a.oidc != nil && access.IsToken(key) {
 			p, old := a.oidc.Authenticate(ctx, key, now)
 			if p != nil {
 				return p, ingest.Allowed, nil
@@ -196,7 +196,7 @@ func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*in
 		if err := a.clients.Check(c.Certificates, now); err != nil { // it was valid when the connection began
 			return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
 		}
-		name, err := auth.NameOf(c.Certificates[0])
+		name, err := access.NameOf(c.Certificates[0])
 		if err != nil {
 			return nil, ingest.Wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
 		}

@@ -24,7 +24,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
@@ -40,20 +40,20 @@ type keyed struct {
 	at   string // the listener to which request sends; "" = http
 	file string
 	keys map[string]string
-	all  []auth.Key
+	all  []access.Key
 }
 
 // add adds a key of a name; it is valid when the server has read the file again.
 func (k *keyed) add(t *testing.T, name string, roles role.Set, expires time.Time) {
 	t.Helper()
-	entry, text := auth.NewKey(name, auth.Grant{Roles: roles.Names(), Expires: expires})
+	entry, text := access.NewKey(name, access.Grant{Roles: roles.Names(), Expires: expires})
 	k.all = append(k.all, entry)
 	k.keys[name] = text
 }
 
 func (k *keyed) write(t *testing.T) {
 	t.Helper()
-	if err := auth.WriteKeys(k.file, k.all); err != nil {
+	if err := access.WriteKeys(k.file, k.all); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -70,7 +70,7 @@ func startKeyed(t *testing.T, change func(*Config)) *keyed {
 		k.add(t, name, set, time.Time{})
 	}
 	k.add(t, "all", role.All, time.Time{})
-	entry, text := auth.NewKey("door", auth.Grant{Roles: role.All.Names(), Models: []string{"door-*"}})
+	entry, text := access.NewKey("door", access.Grant{Roles: role.All.Names(), Models: []string{"door-*"}})
 	k.all, k.keys["door"] = append(k.all, entry), text
 	k.add(t, "old", role.All, time.Now().Add(-time.Hour))
 	k.write(t)
@@ -363,7 +363,7 @@ func TestKeysAreReadAgain(t *testing.T) {
 	if got := ask("new"); got != 200 {
 		t.Errorf("with a file that cannot be read: %d", got)
 	}
-	k.all, _ = auth.WithoutKey(k.all, "new")
+	k.all, _ = access.WithoutKey(k.all, "new")
 	k.write(t)
 	if got := ask("new"); got != 401 {
 		t.Errorf("removed: %d", got)
@@ -491,14 +491,14 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 	_, text = ask("POST", "/v2/tickets", "api_key: "+k.keys["infer"])
 	_, rest, _ = strings.Cut(text, `"protocol":"`)
 	later, _, _ := strings.Cut(rest, `"`)
-	k.all, _ = auth.WithoutKey(k.all, "infer")
+	k.all, _ = access.WithoutKey(k.all, "infer")
 	k.write(t)
 	k.auth.keys.Recheck()
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+later)...); got != 401 {
 		t.Errorf("with the ticket of a key that was revoked: %d %s", got, text)
 	}
 	ended := &ingest.Principal{Key: "oidc:eva", Name: "eva", Roles: role.All, Expires: time.Now()}
-	if err := (access{k.Server}).Unchanged(ended); stream.CodeOf(err) != stream.Unauthenticated {
+	if err := (clients{k.Server}).Unchanged(ended); stream.CodeOf(err) != stream.Unauthenticated {
 		t.Errorf("with the ticket of a token that has expired: %v", err)
 	}
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+protocol)...); got != 401 {

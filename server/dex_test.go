@@ -23,7 +23,7 @@ import (
 	"millrace/internal/testbuild"
 )
 
-// dex is a running OpenID provider of ingest/auth/dextest.
+// dex is a running OpenID provider of ingest/access/dextest.
 type dex struct {
 	issuer  string
 	orders  io.Writer

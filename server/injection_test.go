@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"millrace/config"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/server"
 	"millrace/workers"
@@ -153,8 +153,8 @@ func TestNothingIsForged(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			dir := t.TempDir()
 			file, keys := filepath.Join(dir, "log"), filepath.Join(dir, "keys.yaml")
-			entry, key := auth.NewKey("tester", auth.Grant{Roles: []string{"infer", "watch", "manage", "metrics"}})
-			if err := auth.WriteKeys(keys, []auth.Key{entry}); err != nil {
+			entry, key := access.NewKey("tester", access.Grant{Roles: []string{"infer", "watch", "manage", "metrics"}})
+			if err := access.WriteKeys(keys, []access.Key{entry}); err != nil {
 				t.Fatal(err)
 			}
 			s, end := runWith(t, server.Config{

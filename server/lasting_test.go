@@ -25,7 +25,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -85,7 +85,7 @@ func TestLongConnectionsEnd(t *testing.T) {
 	for k.auth.lasting.Len() < 6 { // until each connection has begun
 		time.Sleep(time.Millisecond)
 	}
-	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
 	k.auth.keys.Recheck()
 	for name, c := range sockets {
@@ -156,7 +156,7 @@ func TestUnreadCallsEnd(t *testing.T) {
 		g, err := k.models.Group("echo", "")
 		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 && k.auth.lasting.Len() == 2
 	})
-	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
 	k.auth.keys.Recheck()
 	eventually(t, func() bool { return of.Used(stream.QuotaStreams) == 0 && k.auth.lasting.Len() == 0 })
@@ -205,7 +205,7 @@ func TestMessagesThatComeLate(t *testing.T) {
 	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
 	of := k.accounts.Of(p)
 	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
-	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
 	k.auth.keys.Recheck()
 	for i, call := range calls {
@@ -256,7 +256,7 @@ func TestBodiesThatComeLate(t *testing.T) {
 	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
 	of := k.accounts.Of(p)
 	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
-	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
 	k.auth.keys.Recheck()
 	for i, c := range conns {
@@ -290,7 +290,7 @@ func TestBodiesThatComeLate(t *testing.T) {
 func TestCredentialsEnd(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	synctest.Test(t, func(t *testing.T) {
-		a := &authenticator{required: true, keys: k.auth.keys, sessions: auth.NewSessions(time.Hour)}
+		a := &authenticator{required: true, keys: k.auth.keys, sessions: access.NewSessions(time.Hour)}
 		keyOf := func(name string) *ingest.Principal {
 			p, _ := a.keys.Authenticate(k.keys[name], time.Now())
 			return p
@@ -382,7 +382,7 @@ func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 // TestResumedSessionsHaveNoFormerRights: a session of millrace.v1 is resumed with the rights with which it began, and not when its key has others.
 func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
-	entry, text := auth.NewKey("cut", auth.Grant{Roles: role.All.Names(), Models: []string{"echo", "other"}})
+	entry, text := access.NewKey("cut", access.Grant{Roles: role.All.Names(), Models: []string{"echo", "other"}})
 	k.all = append(k.all, entry)
 	k.write(t)
 	k.auth.keys.Recheck()

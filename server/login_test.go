@@ -29,7 +29,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/internal/testneeds"
@@ -79,9 +79,9 @@ func (b *browser) ask(t *testing.T, method, path, user string) (*http.Response, 
 // writeUsers writes a file with the users eva, who may infer, and boss, who may manage the models door-*.
 func writeUsers(t *testing.T, file string) {
 	t.Helper()
-	if err := auth.WriteUsers(file, []auth.User{
-		{Name: "eva", Password: auth.HashPassword("secret of eva"), Grant: auth.Grant{Roles: []string{"infer"}}},
-		{Name: "boss", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"manage", "watch"}, Models: []string{"door-*"}}},
+	if err := access.WriteUsers(file, []access.User{
+		{Name: "eva", Password: access.HashPassword("secret of eva"), Grant: access.Grant{Roles: []string{"infer"}}},
+		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage", "watch"}, Models: []string{"door-*"}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +149,10 @@ func TestSessions(t *testing.T) {
 	want("a model of others", r, text, 403)
 	r, text = b.ask(t, "GET", "/v2/models/door-1/stats", "")
 	want("one's own model, which is not there", r, text, 404)
-	list := must(auth.ReadUsers(users))
-	write := func(list []auth.User) {
+	list := must(access.ReadUsers(users))
+	write := func(list []access.User) {
 		t.Helper()
-		if err := auth.WriteUsers(users, list); err != nil {
+		if err := access.WriteUsers(users, list); err != nil {
 			t.Fatal(err)
 		}
 		k.auth.users.Recheck()
@@ -164,14 +164,14 @@ func TestSessions(t *testing.T) {
 	write(list)
 	r, text = b.ask(t, "POST", "/session_login", "boss:secret of boss")
 	want("login when the user is there again", r, text, 200)
-	list[1].Password = auth.HashPassword("secret of boss") // the same one again
+	list[1].Password = access.HashPassword("secret of boss") // the same one again
 	write(list)
 	r, text = b.ask(t, "GET", "/session_status", "")
 	want("when the password was set", r, text, 401)
 	r, text = b.ask(t, "POST", "/session_login", "boss:secret of boss")
 	want("login with the password that was set", r, text, 200)
 	write(list[:1])
-	list[1] = auth.User{Name: "boss", Password: auth.HashPassword("of another boss"), Grant: auth.Grant{Roles: role.All.Names()}}
+	list[1] = access.User{Name: "boss", Password: access.HashPassword("of another boss"), Grant: access.Grant{Roles: role.All.Names()}}
 	write(list) // without a request in between
 	r, text = b.ask(t, "GET", "/session_status", "")
 	want("when another user has the name", r, text, 401)
@@ -212,7 +212,7 @@ func TestSessionsOfKeys(t *testing.T) {
 	want("with the session of a key", r, text, 200)
 	r, text = page.ask(t, "POST", "/login", "")
 	want("a login with a session only, which would prolong itself", r, text, 401)
-	k.all, _ = auth.WithoutKey(k.all, "watch")
+	k.all, _ = access.WithoutKey(k.all, "watch")
 	k.write(t)
 	k.auth.keys.Recheck()
 	r, text = page.ask(t, "GET", "/v2/status", "")
@@ -436,9 +436,9 @@ func certificates(t *testing.T, names ...string) (ca string, of map[string]tls.C
 func TestClientCertificates(t *testing.T) {
 	ca, of := certificates(t, "eva", "boss", "cam", "bad name")
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := auth.WriteUsers(users, []auth.User{
-		{Name: "eva", Grant: auth.Grant{Roles: []string{"infer"}}},
-		{Name: "boss", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"infer", "watch"}}}, // another one, who logs in with it
+	if err := access.WriteUsers(users, []access.User{
+		{Name: "eva", Grant: access.Grant{Roles: []string{"infer"}}},
+		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"infer", "watch"}}}, // another one, who logs in with it
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -541,9 +541,9 @@ func TestModuleLogsIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := auth.WriteUsers(users, []auth.User{
-		{Name: "boss", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"manage"}}},
-		{Name: "BOSS2", Password: auth.HashPassword("secret of boss"), Grant: auth.Grant{Roles: []string{"manage"}}},
+	if err := access.WriteUsers(users, []access.User{
+		{Name: "boss", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage"}}},
+		{Name: "BOSS2", Password: access.HashPassword("secret of boss"), Grant: access.Grant{Roles: []string{"manage"}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +566,7 @@ func TestModuleLogsIn(t *testing.T) {
 		t.Errorf("%s %s", r.Status, text)
 	}
 	// The module is not asked again: an entry that has expired ends the session.
-	if err := auth.WriteUsers(users, []auth.User{{Name: "EVA", Grant: auth.Grant{Roles: []string{"infer"}, Expires: time.Now()}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "EVA", Grant: access.Grant{Roles: []string{"infer"}, Expires: time.Now()}}}); err != nil {
 		t.Fatal(err)
 	}
 	k.auth.users.Recheck()

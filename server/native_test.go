@@ -13,7 +13,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/ingest/native"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -74,7 +74,7 @@ func (k *keyed) clientOf(t *testing.T, name string) *native.Client {
 // revoke removes a key.
 func (k *keyed) revoke(t *testing.T, name string) {
 	t.Helper()
-	k.all, _ = auth.WithoutKey(k.all, name)
+	k.all, _ = access.WithoutKey(k.all, name)
 	k.write(t)
 	k.auth.keys.Recheck()
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"millrace/config"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 )
 
@@ -17,9 +17,9 @@ import (
 func TestProgramOfALimitedKey(t *testing.T) {
 	for _, root := range []string{"", "svc"} {
 		file := filepath.Join(t.TempDir(), "keys.yaml")
-		own, ownKey := auth.NewKey("own", auth.Grant{Roles: role.All.Names(), Models: []string{"svc"}})
-		other, otherKey := auth.NewKey("other", auth.Grant{Roles: role.All.Names(), Models: []string{"svc.a", "b"}})
-		if err := auth.WriteKeys(file, []auth.Key{own, other}); err != nil {
+		own, ownKey := access.NewKey("own", access.Grant{Roles: role.All.Names(), Models: []string{"svc"}})
+		other, otherKey := access.NewKey("other", access.Grant{Roles: role.All.Names(), Models: []string{"svc.a", "b"}})
+		if err := access.WriteKeys(file, []access.Key{own, other}); err != nil {
 			t.Fatal(err)
 		}
 		s, _ := startPrograms(t, twoStages, func(c *Config) {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/workers"
@@ -53,7 +53,7 @@ func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*C
 	t.Cleanup(func() { _ = conn.Close() })
 	all := map[string]*quotaClient{}
 	for name, quotas := range own {
-		entry, text := auth.NewKey(name, auth.Grant{Roles: role.All.Names(), Quotas: quotas})
+		entry, text := access.NewKey(name, access.Grant{Roles: role.All.Names(), Quotas: quotas})
 		k.all = append(k.all, entry)
 		all[name] = &quotaClient{t: t, k: k, key: text, stub: inferencepb.NewGRPCInferenceServiceClient(conn), refused: map[string]int{}}
 	}

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -444,14 +444,14 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	k := startKeyed(t, func(c *Config) {
 		c.Models[0].Name, c.Auth.Users = "door-1", users
-		if err := auth.WriteUsers(users, nil); err != nil {
+		if err := access.WriteUsers(users, nil); err != nil {
 			t.Fatal(err)
 		}
 	})
 	// login makes the only user, and returns who has logged in.
 	login := func(password string) *sharer {
 		t.Helper()
-		if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword(password), Grant: auth.Grant{Roles: role.All.Names()}}}); err != nil {
+		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword(password), Grant: access.Grant{Roles: role.All.Names()}}}); err != nil {
 			t.Fatal(err)
 		}
 		k.auth.users.Recheck()

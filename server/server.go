@@ -168,7 +168,7 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
-	s.sequences, s.gate = ingest.NewSequences(backend{s}), ingest.NewGate(backend{s}, access{s})
+	s.sequences, s.gate = ingest.NewSequences(backend{s}), ingest.NewGate(backend{s}, clients{s})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}

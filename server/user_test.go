@@ -17,7 +17,7 @@ import (
 
 	"millrace/client"
 	"millrace/config"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/ingest/native"
 	"millrace/internal/inferencepb"
 	"millrace/internal/testneeds"
@@ -34,8 +34,8 @@ func TestUserIsTold(t *testing.T) {
 	if err := os.WriteFile(file, []byte("def infer(data: bytes, user_id) -> str:\n    return f\"user {user_id}.\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	entry, key := auth.NewKey("camera-1", auth.Grant{Roles: []string{"infer", "watch"}})
-	if err := auth.WriteKeys(keys, []auth.Key{entry}); err != nil {
+	entry, key := access.NewKey("camera-1", access.Grant{Roles: []string{"infer", "watch"}})
+	if err := access.WriteKeys(keys, []access.Key{entry}); err != nil {
 		t.Fatal(err)
 	}
 	traces := keepAll()

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"millrace/examples/spotter"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
 	"millrace/internal/role"
@@ -211,22 +211,22 @@ type guarded struct {
 func startGuarded(t *testing.T) guarded {
 	t.Helper()
 	g := guarded{file: filepath.Join(t.TempDir(), "keys.yaml"), keys: map[string]string{}}
-	var entries []auth.Key
+	var entries []access.Key
 	for name, roles := range map[string]role.Set{"viewer": role.Set(0).With(role.Infer).With(role.Watch), "all": role.All, "old": role.All} {
 		var expires time.Time
 		if name == "old" {
 			expires = time.Unix(1, 0)
 		}
-		entry, text := auth.NewKey(name, auth.Grant{Roles: roles.Names(), Expires: expires})
+		entry, text := access.NewKey(name, access.Grant{Roles: roles.Names(), Expires: expires})
 		entries = append(entries, entry)
 		g.keys[name] = text
 	}
-	if err := auth.WriteKeys(g.file, entries); err != nil {
+	if err := access.WriteKeys(g.file, entries); err != nil {
 		t.Fatal(err)
 	}
 	cfg := server.Config{}
 	users := filepath.Join(t.TempDir(), "users.yaml")
-	if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("sécret: of eva"), Grant: auth.Grant{Roles: []string{"watch"}}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("sécret: of eva"), Grant: access.Grant{Roles: []string{"watch"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Clip, cfg.Auth.Keys, cfg.Auth.Users = "127.0.0.1:0", server.Off, "error", spotter.Clip, g.file, users
@@ -239,7 +239,7 @@ func startGuarded(t *testing.T) guarded {
 
 // revoke revokes all keys.
 func (g guarded) revoke(t *testing.T) {
-	if err := auth.WriteKeys(g.file, nil); err != nil {
+	if err := access.WriteKeys(g.file, nil); err != nil {
 		t.Fatal(err)
 	}
 }

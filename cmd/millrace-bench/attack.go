@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"millrace/client/load"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 )
 
 // The server that is attacked, and the streams of its other client.
@@ -49,15 +49,15 @@ func (b *bench) attacked(assaults [][]string) error {
 	if err != nil {
 		return err
 	}
-	var list []auth.Key
+	var list []access.Key
 	var keys [2]string // of the client, and of the attackers
 	for i, name := range []string{"camera", "visitor"} {
-		var entry auth.Key
-		entry, keys[i] = auth.NewKey(name, auth.Grant{Roles: []string{"infer", "manage"}[:1+i]})
+		var entry access.Key
+		entry, keys[i] = access.NewKey(name, access.Grant{Roles: []string{"infer", "manage"}[:1+i]})
 		list = append(list, entry)
 	}
 	file := filepath.Join(b.dir, "attacked.yaml")
-	if err := auth.WriteKeys(file, list); err != nil {
+	if err := access.WriteKeys(file, list); err != nil {
 		return err
 	}
 	for _, kinds := range assaults {

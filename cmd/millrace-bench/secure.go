@@ -10,7 +10,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/server"
 	"millrace/workers"
 )
@@ -19,8 +19,8 @@ import (
 // the same requests to one whose clients need none.
 func authentication(b *bench) error {
 	file := filepath.Join(b.dir, "keys.yaml")
-	entry, key := auth.NewKey("bench", auth.Grant{Roles: []string{"infer"}})
-	if err := auth.WriteKeys(file, []auth.Key{entry}); err != nil {
+	entry, key := access.NewKey("bench", access.Grant{Roles: []string{"infer"}})
+	if err := access.WriteKeys(file, []access.Key{entry}); err != nil {
 		return err
 	}
 	guarded, err := serve(func(c *server.Config) {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/ingest"
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/internal/setting"
 	"millrace/stream"
@@ -44,8 +44,8 @@ statistics), manage (load models, change streams and settings) and metrics. With
 }
 
 // keysOf returns the keys of a file; those of one that is not there are none if it may be missing.
-func keysOf(path string, missing bool) ([]auth.Key, error) {
-	keys, err := auth.ReadKeys(path)
+func keysOf(path string, missing bool) ([]access.Key, error) {
+	keys, err := access.ReadKeys(path)
 	if missing && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -72,7 +72,7 @@ func keysAddCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		unlock, err := auth.Lock(args[0])
+		unlock, err := access.Lock(args[0])
 		if err != nil {
 			return fmt.Errorf("FILE: %w", err)
 		}
@@ -81,16 +81,16 @@ func keysAddCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		k, text := auth.NewKey(args[1], g)
+		k, text := access.NewKey(args[1], g)
 		if err := k.Check(); err != nil {
 			return usagef("NAME: %v", err)
 		}
-		if err := auth.WriteKeys(args[0], append(keys, k)); err != nil {
+		if err := access.WriteKeys(args[0], append(keys, k)); err != nil {
 			return fmt.Errorf("FILE: %w", err)
 		}
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(struct {
-				auth.Key
+				access.Key
 				Text string `json:"key"`
 			}{k, text})
 		}
@@ -116,7 +116,7 @@ func keysListCommand() *cobra.Command {
 		}
 		if asJSON {
 			if keys == nil {
-				keys = []auth.Key{}
+				keys = []access.Key{}
 			}
 			return json.NewEncoder(c.OutOrStdout()).Encode(keys)
 		}
@@ -137,7 +137,7 @@ func keysRevokeCommand() *cobra.Command {
 		Example: "  millrace keys revoke keys.yaml camera-1",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
-			unlock, err := auth.Lock(args[0])
+			unlock, err := access.Lock(args[0])
 			if err != nil {
 				return fmt.Errorf("FILE: %w", err)
 			}
@@ -146,11 +146,11 @@ func keysRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kept, removed := auth.WithoutKey(keys, args[1])
+			kept, removed := access.WithoutKey(keys, args[1])
 			if removed == 0 {
 				return fmt.Errorf("%s has no key with the name or id %q", args[0], args[1])
 			}
-			if err := auth.WriteKeys(args[0], kept); err != nil {
+			if err := access.WriteKeys(args[0], kept); err != nil {
 				return fmt.Errorf("FILE: %w", err)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%d revoked\n", removed)
@@ -173,7 +173,7 @@ func (g *grantFlags) define(c *cobra.Command, what string) {
 }
 
 // grant returns what the flags say.
-func (g *grantFlags) grant(now time.Time) (out auth.Grant, err error) {
+func (g *grantFlags) grant(now time.Time) (out access.Grant, err error) {
 	roles, err := role.Parse(g.roles)
 	if err == nil && roles == 0 {
 		err = fmt.Errorf("is empty: want some of %s", strings.Join(role.Names(), ", "))
@@ -191,7 +191,7 @@ func (g *grantFlags) grant(now time.Time) (out auth.Grant, err error) {
 	if err != nil {
 		return out, usagef("--quota: %v", err)
 	}
-	out = auth.Grant{Roles: roles.Names(), Models: g.models, Quotas: quotas}
+	out = access.Grant{Roles: roles.Names(), Models: g.models, Quotas: quotas}
 	if g.lasts > 0 {
 		out.Expires = now.Add(g.lasts).UTC().Truncate(time.Second)
 	}
@@ -221,7 +221,7 @@ func quotasOf(texts []string) (map[string]float64, error) {
 }
 
 // grantColumns returns the columns of a table: roles, models, quotas, expiry.
-func grantColumns(g auth.Grant) string {
+func grantColumns(g access.Grant) string {
 	models, quotas, until := "all", []string{}, "never"
 	for _, name := range slices.Sorted(maps.Keys(g.Quotas)) {
 		quotas = append(quotas, name+"="+strconv.FormatFloat(g.Quotas[name], 'f', -1, 64))

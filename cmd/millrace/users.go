@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 )
 
 const usersExamples = `  millrace users add users.yaml eva --role infer --role watch
@@ -39,8 +39,8 @@ is named by a client certificate, a token of a provider or a module, and gets it
 }
 
 // usersOf returns the users of a file; those of one that is not there are none if it may be missing.
-func usersOf(path string, missing bool) ([]auth.User, error) {
-	users, err := auth.ReadUsers(path)
+func usersOf(path string, missing bool) ([]access.User, error) {
+	users, err := access.ReadUsers(path)
 	if missing && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -68,14 +68,14 @@ func readPassword(c *cobra.Command) (password string, err error) {
 		}
 		password = typed[0]
 	} else {
-		password, err = bufio.NewReader(io.LimitReader(c.InOrStdin(), 2*auth.MaxPassword)).ReadString('\n')
+		password, err = bufio.NewReader(io.LimitReader(c.InOrStdin(), 2*access.MaxPassword)).ReadString('\n')
 		if err != nil && (err != io.EOF || password == "") {
 			return "", errors.New("no password: write it as a line to standard input")
 		}
 		password = strings.TrimRight(password, "\r\n")
 	}
-	if len(password) < 8 || len(password) > auth.MaxPassword {
-		return "", fmt.Errorf("the password has %d bytes: want 8 to %d", len(password), auth.MaxPassword)
+	if len(password) < 8 || len(password) > access.MaxPassword {
+		return "", fmt.Errorf("the password has %d bytes: want 8 to %d", len(password), access.MaxPassword)
 	}
 	return password, nil
 }
@@ -97,11 +97,11 @@ func usersAddCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		u := auth.User{Name: args[1], Grant: g}
+		u := access.User{Name: args[1], Grant: g}
 		if err := u.Check(); err != nil {
 			return usagef("NAME: %v", err)
 		}
-		unlock, err := auth.Lock(args[0])
+		unlock, err := access.Lock(args[0])
 		if err != nil {
 			return fmt.Errorf("FILE: %w", err)
 		}
@@ -110,7 +110,7 @@ func usersAddCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if _, there := auth.WithoutUser(users, u.Name); there {
+		if _, there := access.WithoutUser(users, u.Name); there {
 			return usagef("NAME: %s is in the file: millrace users passwd sets a password, remove removes the user", u.Name)
 		}
 		if !none {
@@ -118,9 +118,9 @@ func usersAddCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u.Password = auth.HashPassword(password)
+			u.Password = access.HashPassword(password)
 		}
-		if err := auth.WriteUsers(args[0], append(users, u)); err != nil {
+		if err := access.WriteUsers(args[0], append(users, u)); err != nil {
 			return fmt.Errorf("FILE: %w", err)
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "%s added\n", u.Name)
@@ -136,7 +136,7 @@ func usersPasswdCommand() *cobra.Command {
 		Example: "  millrace users passwd users.yaml eva",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
-			unlock, err := auth.Lock(args[0])
+			unlock, err := access.Lock(args[0])
 			if err != nil {
 				return fmt.Errorf("FILE: %w", err)
 			}
@@ -153,8 +153,8 @@ func usersPasswdCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				users[i].Password = auth.HashPassword(password)
-				if err := auth.WriteUsers(args[0], users); err != nil {
+				users[i].Password = access.HashPassword(password)
+				if err := access.WriteUsers(args[0], users); err != nil {
 					return fmt.Errorf("FILE: %w", err)
 				}
 				_, err = fmt.Fprintln(c.OutOrStdout(), "password set")
@@ -181,7 +181,7 @@ func usersListCommand() *cobra.Command {
 		}
 		if asJSON {
 			type row struct {
-				auth.User
+				access.User
 				Password bool `json:"password"` // whether there is one
 			}
 			rows := make([]row, len(users))
@@ -211,7 +211,7 @@ func usersRemoveCommand() *cobra.Command {
 		Example: "  millrace users remove users.yaml eva",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
-			unlock, err := auth.Lock(args[0])
+			unlock, err := access.Lock(args[0])
 			if err != nil {
 				return fmt.Errorf("FILE: %w", err)
 			}
@@ -220,11 +220,11 @@ func usersRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kept, removed := auth.WithoutUser(users, args[1])
+			kept, removed := access.WithoutUser(users, args[1])
 			if !removed {
 				return fmt.Errorf("%s has no user %q", args[0], args[1])
 			}
-			if err := auth.WriteUsers(args[0], kept); err != nil {
+			if err := access.WriteUsers(args[0], kept); err != nil {
 				return fmt.Errorf("FILE: %w", err)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s removed\n", args[1])

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/ingest/auth"
+	"millrace/ingest/access"
 	"millrace/server"
 )
 
@@ -83,7 +83,7 @@ func (v *visitor) operation(document, path, method string) string {
 func TestBehindAPath(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	roles := []string{"infer", "watch", "manage"}
-	if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("secret"), Grant: auth.Grant{Roles: roles}}}); err != nil {
+	if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword("secret"), Grant: access.Grant{Roles: roles}}}); err != nil {
 		t.Fatal(err)
 	}
 	r := start(t, func(c *server.Config) {

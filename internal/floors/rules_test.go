@@ -32,7 +32,7 @@ var floor = map[string]int{
 // each can be added or removed alone. The value lists subfolders that are no
 // plugin but shared by them all.
 var plugins = map[string][]string{
-	"ingest":  {"auth", "sources", "sinks", "decoders", "frames", "inference", "shm"},
+	"ingest":  {"access", "sources", "sinks", "decoders", "frames", "inference", "shm"},
 	"workers": {"results", "process"},
 }
 

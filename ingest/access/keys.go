@@ -1,7 +1,7 @@
-// Package auth authenticates clients: by named keys, by users with passwords, by a program in Python, by tokens of
+// Package access authenticates clients: by named keys, by users with passwords, by a program in Python, by tokens of
 // an OpenID provider, by client certificates, and by sessions. It owns the files with keys and users and their forms. It must not
 // know protocols: they find the credentials of a request.
-package auth
+package access
 
 import (
 	"crypto/rand"
