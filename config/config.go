@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/setting"
 	"millrace/stream/coded"
@@ -34,7 +35,7 @@ type Config struct {
 	Insecure    bool          `yaml:"insecure" help:"serve all machines without credentials. Without insecure, a public address needs auth.keys or an api_key of 16 characters"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
-	Quotas      ingest.Quotas `yaml:"quotas"`
+	Quotas      access.Quotas `yaml:"quotas"`
 	Log         Log           `yaml:"log"`
 	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included: client, credentials, address, result. SIGHUP reopens the file"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`

@@ -14,6 +14,7 @@ import (
 	"millrace/batching"
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream"
 	"millrace/workers"
 	_ "millrace/workers/delay"
@@ -355,7 +356,7 @@ func TestEnv(t *testing.T) {
 		HTTP: "127.0.0.1:1", GRPC: "off", Apps: config.Apps{Address: "127.0.0.1:4"}, Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, SSF: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Management: config.Management{Address: "unix:/m", GRPC: "off", Socket: "group"}, Name: "triton", Proxies: []string{"10.0.0.0/8", "::1"}, APIKey: "k", Auth: config.Auth{Keys: "keys.yaml", Metrics: "role", Health: "open", Users: "users.yaml", Module: "users.py", Python: "py", Roles: []string{"infer", "watch"}, Sessions: 2 * time.Hour, OIDC: config.OIDC{Issuer: "http://i", Audience: "a", UserClaim: "name", RolesClaim: "roles"}}, Insecure: true, Programs: config.Programs{Root: "a", Exit: &off, Failure: true, Replicas: 2, Watch: true}, Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
 		Memory: config.Memory{Budget: 2 << 20, ClientShare: 60},
 		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80, MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxPerAddress: 16, MaxCalls: 15, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9, OutboxBytes: 5 << 10, KeepAlive: 8 * time.Second, Idle: 6 * time.Second, Resume: 7 * time.Second},
-		Quotas: ingest.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: &nine, Sequences: &nine, Sessions: &nine, Decoders: &nine, Pulls: &nine, Watchers: &nine, Endpoints: &nine, Regions: &nine, Burst: 10 * time.Second},
+		Quotas: access.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: &nine, Sequences: &nine, Sessions: &nine, Decoders: &nine, Pulls: &nine, Watchers: &nine, Endpoints: &nine, Regions: &nine, Burst: 10 * time.Second},
 		Log:    config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
 		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"}, Sinks: config.Sinks{Folder: "results", ClientBytes: 1 << 20}, Sandbox: "off", SharedMemory: &off, Confine: config.Confine{Programs: "require", Read: []string{"/r", "/s"}, Write: []string{"/w"}, Network: true, Files: 99},
 		TLS:  config.TLS{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem", HSTS: 24 * time.Hour, ACME: config.ACME{Domains: []string{"c.example.org", "d.example.org"}, Email: "e@x", AcceptTerms: true, Cache: "acme", Directory: "https://d", DirectoryCA: "d.pem"}},

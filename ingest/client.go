@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -16,22 +17,19 @@ import (
 // safe for concurrent use.
 type Client struct {
 	gate    *Gate
-	of      *Principal // nil = the owner, or a client without credentials
-	account *Account   // nil only for the owner and open
+	of      *access.Principal // nil = the owner, or a client without credentials
+	account *access.Account   // nil only for the owner and open
 	owner   bool
-	open    bool       // a call with role.Open, without credentials
-	vouched bool       // a Go program vouches for the client; there are no credentials
-	refused *Principal // the refused principal of a client that may do nothing
-	within  string     // the program whose models the client may use, too; "" = none
+	open    bool              // a call with role.Open, without credentials
+	vouched bool              // a Go program vouches for the client; there are no credentials
+	refused *access.Principal // the refused principal of a client that may do nothing
+	within  string            // the program whose models the client may use, too; "" = none
 }
 
 var (
 	_ Backend    = (*Client)(nil)
 	_ Repository = (*models)(nil)
 )
-
-// errStranger is the error of a call that entered no gate.
-var errStranger = stream.Errorf(stream.PermissionDenied, "", "the client of this call is not known: no gate has let it in")
 
 // ClientOf returns the client in value; nil, which may do nothing, when value is no client.
 func ClientOf(value any) *Client { c, _ := value.(*Client); return c }
@@ -42,34 +40,34 @@ type ClientKey struct{}
 // entered returns nil if a gate has let the client in.
 func (c *Client) entered() error {
 	if c == nil || c.gate == nil {
-		return errStranger
+		return access.ErrStranger
 	}
 	return nil
 }
 
 // For returns nil if the client may make a call with a need. Errors: PermissionDenied.
-func (c *Client) For(n Need) error {
+func (c *Client) For(n access.Need) error {
 	switch err := c.entered(); {
 	case err != nil:
 		return err
 	case n.Role == 0:
-		return errNoRole
+		return access.ErrNoRole
 	case c.owner:
 		return nil
 	case c.open:
 		if n.Role != role.Open {
-			return errStranger
+			return access.ErrStranger
 		}
 		return nil
 	case c.of == nil:
 		return nil
 	}
-	return c.of.may(n)
+	return c.of.May(n)
 }
 
 // Judge is For of a call that has entered with LaterScope. Judge counts the call if the client's models
 // are limited; otherwise Gate.Enter has counted the call.
-func (c *Client) Judge(n Need) error {
+func (c *Client) Judge(n access.Need) error {
 	err := c.For(n)
 	if c.entered() == nil && c.of.Limited() && !c.vouched {
 		c.gate.count(err)
@@ -79,7 +77,7 @@ func (c *Client) Judge(n Need) error {
 
 // Call begins a further call of a client. Call returns the client with its present roles and models, and
 // counts the call in the client's quotas. Errors: as of Gate.Enter.
-func (c *Client) Call(n Need) (*Client, error) {
+func (c *Client) Call(n access.Need) (*Client, error) {
 	now, err := c.Renew(n)
 	if err != nil || now.owner {
 		return now, err
@@ -88,7 +86,7 @@ func (c *Client) Call(n Need) (*Client, error) {
 }
 
 // Renew is Call without a count in the quotas.
-func (c *Client) Renew(n Need) (*Client, error) {
+func (c *Client) Renew(n access.Need) (*Client, error) {
 	if err := c.entered(); err != nil {
 		return nil, err
 	}
@@ -99,10 +97,10 @@ func (c *Client) Renew(n Need) (*Client, error) {
 	case c.of != nil && !c.vouched:
 		p, err := c.gate.access.Current(c.of)
 		if err != nil {
-			c.gate.access.Count(Expired)
+			c.gate.access.Count(access.Expired)
 			return &Client{refused: c.of}, err
 		}
-		now = c.gate.client(p, c.gate.access.AccountOf(p, Credentials{}))
+		now = c.gate.client(p, c.gate.access.AccountOf(p, access.Credentials{}))
 	case c.vouched:
 		now = c.gate.Vouch(c.of)
 	}
@@ -150,7 +148,7 @@ func (c *Client) OnEnd(end func(error)) (stop func()) {
 
 // Principal returns the principal of the client, or the refused principal; nil where clients need no
 // credentials, and for the owner.
-func (c *Client) Principal() *Principal {
+func (c *Client) Principal() *access.Principal {
 	switch {
 	case c == nil:
 		return nil
@@ -169,7 +167,7 @@ func (c *Client) Name() string {
 }
 
 // Account returns the account of the client; nil for the owner, and for a client that entered no gate.
-func (c *Client) Account() *Account {
+func (c *Client) Account() *access.Account {
 	if c == nil {
 		return nil
 	}
@@ -237,7 +235,7 @@ func (c *Client) Open(model, version string, opts stream.Options, sink stream.Si
 	if err := c.account.Hold(stream.QuotaStreams); err != nil {
 		return nil, err
 	}
-	opts.Account, opts.Place, opts.OneShot = &c.account.Account, true, false
+	opts.Account, opts.Place, opts.OneShot = c.account.Core(), true, false
 	s, err := c.gate.backend.Open(model, version, opts, sink)
 	if err != nil {
 		c.account.Release(stream.QuotaStreams)
@@ -283,7 +281,7 @@ func (m *models) all() (Repository, error) {
 	case err != nil:
 		return nil, err
 	case m.open:
-		return nil, errStranger
+		return nil, access.ErrStranger
 	}
 	return m.gate.backend.Models(), nil
 }
@@ -369,7 +367,7 @@ func (m *models) Load(ctx context.Context, name string, how Load) (Loaded, error
 		return Loaded{}, err
 	}
 	how.Reserve = func(endpoint string, there bool) (func(there bool), error) {
-		return m.account.reserve(m.gate.backend.Models(), endpoint, there)
+		return m.account.Reserve(m.gate.backend.Models(), endpoint, there)
 	}
 	return m.gate.backend.Models().Load(ctx, name, how)
 }
@@ -383,7 +381,7 @@ func (m *models) Unload(ctx context.Context, endpoint string, how Unload) error 
 		return stream.Errorf(stream.PermissionDenied, "unload_dependents", "%s is limited to the models %s, and these may be used by others", m.of.Name, strings.Join(m.of.Models, ", "))
 	}
 	if !m.owner {
-		defer m.account.forgetUnloaded(m.gate.backend.Models())
+		defer m.account.ForgetUnloaded(m.gate.backend.Models())
 	}
 	return m.gate.backend.Models().Unload(ctx, endpoint, how)
 }
@@ -395,6 +393,3 @@ func (m *models) Scale(ctx context.Context, endpoint string, instances int) erro
 	}
 	return m.gate.backend.Models().Scale(ctx, endpoint, instances)
 }
-
-// Actor returns a client for the audit log: a principal that logs in or out. The client may do nothing.
-func Actor(p *Principal) *Client { return &Client{refused: p} }

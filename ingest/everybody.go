@@ -3,34 +3,38 @@ package ingest
 import (
 	"context"
 	"net/netip"
+
+	"millrace/ingest/access"
 )
 
 // Everybody is an Access without credentials and without an audit log, for a program that serves an
 // adapter without a server. All clients share one account.
 type Everybody struct {
-	Accounts *Accounts
-	lasting  Lasting
+	Accounts *access.Accounts
+	lasting  access.Lasting
 }
 
 var _ Access = (*Everybody)(nil)
 
 // NewEverybody returns an Access with quotas for all clients together.
-func NewEverybody(q Quotas) *Everybody { return &Everybody{Accounts: NewAccounts(q)} }
+func NewEverybody(q access.Quotas) *Everybody { return &Everybody{Accounts: access.NewAccounts(q)} }
 
 // Required implements Access.
 func (e *Everybody) Required() bool { return false }
 
 // Identify implements Access.
-func (e *Everybody) Identify(context.Context, Credentials) (*Principal, error) { return nil, nil }
+func (e *Everybody) Identify(context.Context, access.Credentials) (*access.Principal, error) {
+	return nil, nil
+}
 
 // Current implements Access.
-func (e *Everybody) Current(p *Principal) (*Principal, error) { return p, nil }
+func (e *Everybody) Current(p *access.Principal) (*access.Principal, error) { return p, nil }
 
 // Unchanged implements Access.
-func (e *Everybody) Unchanged(*Principal) error { return nil }
+func (e *Everybody) Unchanged(*access.Principal) error { return nil }
 
 // AccountOf implements Access.
-func (e *Everybody) AccountOf(p *Principal, _ Credentials) *Account {
+func (e *Everybody) AccountOf(p *access.Principal, _ access.Credentials) *access.Account {
 	if p != nil {
 		return e.Accounts.Of(p)
 	}
@@ -38,10 +42,10 @@ func (e *Everybody) AccountOf(p *Principal, _ Credentials) *Account {
 }
 
 // Count implements Access.
-func (e *Everybody) Count(Outcome) {}
+func (e *Everybody) Count(access.Outcome) {}
 
 // Lasting implements Access.
-func (e *Everybody) Lasting() *Lasting { return &e.lasting }
+func (e *Everybody) Lasting() *access.Lasting { return &e.lasting }
 
 // Audit implements Access.
-func (e *Everybody) Audit(Act) {}
+func (e *Everybody) Audit(access.Act) {}

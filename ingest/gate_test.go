@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -55,8 +56,8 @@ func uses(t *testing.T, c *Client) (did []string) {
 		name string
 		is   bool
 	}{
-		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil}, {"infer", c.For(Need{Role: role.Infer, Model: "a"}) == nil},
-		{"manage", c.For(Need{Role: role.Manage, Scope: ClientScope}) == nil}, {"whole", c.For(Need{Role: role.Infer}) == nil}, {"model", model == nil}, {"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
+		{"open", err == nil}, {"open held", held == nil}, {"charge", c.Charge("a", &f) == nil}, {"infer", c.For(access.Need{Role: role.Infer, Model: "a"}) == nil},
+		{"manage", c.For(access.Need{Role: role.Manage, Scope: access.ClientScope}) == nil}, {"whole", c.For(access.Need{Role: role.Infer}) == nil}, {"model", model == nil}, {"choose", models.Choose("a") != ""}, {"versions", len(models.Versions("a")) > 0},
 		{"config", config == nil}, {"statistics", statistics == nil && len(rows) > 0}, {"index", len(models.Index()) > 0}, {"load", load == nil},
 		{"unload", models.Unload(t.Context(), "a", Unload{Dependents: true}) == nil}, {"scale", models.Scale(t.Context(), "a", 1) == nil},
 	} {
@@ -70,11 +71,11 @@ func uses(t *testing.T, c *Client) (did []string) {
 // keyed knows the clients whose only key is the name of a principal.
 type keyed struct {
 	*Everybody
-	principals map[string]*Principal
+	principals map[string]*access.Principal
 }
 
 func (keyed) Required() bool { return true }
-func (k keyed) Identify(_ context.Context, c Credentials) (*Principal, error) {
+func (k keyed) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
 	if len(c.Keys) == 1 && k.principals[c.Keys[0]] != nil {
 		return k.principals[c.Keys[0]], nil
 	}
@@ -83,38 +84,38 @@ func (k keyed) Identify(_ context.Context, c Credentials) (*Principal, error) {
 
 // TestForgottenIsRefused: what an adapter forgets is refused: a client that never entered, a gate that nobody has opened, a call without a role.
 func TestForgottenIsRefused(t *testing.T) {
-	all := &Principal{Key: "all", Name: "all", Roles: role.All}
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(Quotas{}), map[string]*Principal{"all": all, "none": {Key: "none", Name: "none"}}})
-	refused, err := gate.Enter(t.Context(), Credentials{Keys: []string{"none"}}, Need{Role: role.Infer})
+	all := &access.Principal{Key: "all", Name: "all", Roles: role.All}
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(access.Quotas{}), map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
+	refused, err := gate.Enter(t.Context(), access.Credentials{Keys: []string{"none"}}, access.Need{Role: role.Infer})
 	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "none" {
 		t.Fatalf("%v, %v", refused, err)
 	}
-	for name, c := range map[string]*Client{"nil": nil, "zero": {}, "refused": refused, "for the audit log": Actor(all)} {
+	for name, c := range map[string]*Client{"nil": nil, "zero": {}, "refused": refused} {
 		if did := uses(t, c); did != nil || c.Known() || c.Err() == nil || c.Core() != nil || c.SameAs(c) {
 			t.Errorf("a client that is %s may %q", name, did)
 		}
-		if _, err := c.Call(Need{Role: role.Infer}); err == nil {
+		if _, err := c.Call(access.Need{Role: role.Infer}); err == nil {
 			t.Errorf("a client that is %s begins a call", name)
 		}
 	}
-	open, err := gate.Enter(t.Context(), Credentials{}, Need{Role: role.Open})
+	open, err := gate.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Open})
 	if did := uses(t, open); err != nil || len(did) != 1 || did[0] != "model" || open.Known() {
 		t.Errorf("a call that needs no credentials may %q, %v", did, err)
 	}
 	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil)} {
-		if c, err := g.Enter(t.Context(), Credentials{Keys: []string{"all"}}, Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
+		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s lets %v in", name, c)
 		}
-		if c, err := g.Identify(t.Context(), Credentials{Keys: []string{"all"}}); err == nil || uses(t, c) != nil {
+		if c, err := g.Identify(t.Context(), access.Credentials{Keys: []string{"all"}}); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s identifies %v", name, c)
 		}
 	}
-	everybody := NewGate(everything{buf.NewPool(0)}, NewEverybody(Quotas{}))
+	everybody := NewGate(everything{buf.NewPool(0)}, NewEverybody(access.Quotas{}))
 	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
-		if c, err := g.Enter(t.Context(), Credentials{Keys: []string{"all"}}, Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
+		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
 			t.Errorf("with %s, a call without a role enters: %v", name, err)
 		}
-		if _, err := g.Enter(t.Context(), Credentials{}, Need{Role: role.Infer}); (err == nil) != (name == "no keys") {
+		if _, err := g.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer}); (err == nil) != (name == "no keys") {
 			t.Errorf("with %s, a client without credentials: %v", name, err)
 		}
 	}
@@ -128,13 +129,13 @@ func TestForgottenIsRefused(t *testing.T) {
 // TestLimitedClients: a client that is limited to some models uses these, lists these, and loads them as they are configured; a call about the
 // server as a whole is refused.
 func TestLimitedClients(t *testing.T) {
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(Quotas{}), map[string]*Principal{
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(access.Quotas{}), map[string]*access.Principal{
 		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}}, "b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
 	}})
-	enter := func(key string, n Need) (*Client, error) {
-		return gate.Enter(t.Context(), Credentials{Keys: []string{key}}, n)
+	enter := func(key string, n access.Need) (*Client, error) {
+		return gate.Enter(t.Context(), access.Credentials{Keys: []string{key}}, n)
 	}
-	a, err := enter("a", Need{Role: role.Manage, Scope: LaterScope})
+	a, err := enter("a", access.Need{Role: role.Manage, Scope: access.LaterScope})
 	if did := uses(t, a); err != nil || len(did) != 12 { // not: a call about all, a load with parameters, an unload of other models
 		t.Errorf("%q, %v", did, err)
 	}
@@ -144,7 +145,7 @@ func TestLimitedClients(t *testing.T) {
 	if _, err := a.Models().Load(t.Context(), "a", Load{}); err != nil {
 		t.Error(err)
 	}
-	b, err := enter("b", Need{Role: role.Manage, Scope: ClientScope})
+	b, err := enter("b", access.Need{Role: role.Manage, Scope: access.ClientScope})
 	if did := uses(t, b); err != nil || len(did) != 3 { // its role, its statistics, its list
 		t.Errorf("%q, %v", did, err)
 	}
@@ -157,7 +158,7 @@ func TestLimitedClients(t *testing.T) {
 	if _, _, err := b.Models().Model("b.stage", ""); err == nil || b.Within("c") != b {
 		t.Error("a model of a program is used by its own name, or a program of others")
 	}
-	for _, n := range []Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"}, {Role: role.Infer, Model: "c", Scope: LaterScope}} {
+	for _, n := range []access.Need{{Role: role.Infer}, {Role: role.Infer, Model: "c"}, {Role: role.Infer, Model: "c", Scope: access.LaterScope}} {
 		if _, err := enter("a", n); stream.CodeOf(err) != stream.PermissionDenied {
 			t.Errorf("%+v: %v", n, err)
 		}
@@ -167,9 +168,9 @@ func TestLimitedClients(t *testing.T) {
 // TestQuotasOfAClient: the requests, streams, frames and loads of a client are charged to its account, and none of the owner's.
 func TestQuotasOfAClient(t *testing.T) {
 	one := 1
-	gate := NewGate(everything{buf.NewPool(0)}, NewEverybody(Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
+	gate := NewGate(everything{buf.NewPool(0)}, NewEverybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
 	enter := func() (*Client, error) {
-		return gate.Enter(t.Context(), Credentials{}, Need{Role: role.Infer})
+		return gate.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
 	}
 	client, err := enter()
 	if err != nil {

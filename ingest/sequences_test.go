@@ -13,6 +13,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -107,9 +108,9 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 
 // clients returns what makes clients with quotas of their own.
 func (s *sequences) clients() func(name string, quotas map[string]float64) *ingest.Client {
-	gate := ingest.NewGate(s.backend, ingest.NewEverybody(ingest.Quotas{}))
+	gate := ingest.NewGate(s.backend, ingest.NewEverybody(access.Quotas{}))
 	return func(name string, quotas map[string]float64) *ingest.Client {
-		return gate.Vouch(&ingest.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
+		return gate.Vouch(&access.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
 	}
 }
 

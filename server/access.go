@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 )
 
 // clients is the ingest.Access of a server.
@@ -16,20 +17,20 @@ var _ ingest.Access = clients{}
 func (a clients) Required() bool { return a.s.auth.on() }
 
 // Identify implements ingest.Access.
-func (a clients) Identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+func (a clients) Identify(ctx context.Context, c access.Credentials) (*access.Principal, error) {
 	return a.s.auth.authenticate(ctx, c)
 }
 
 // Current implements ingest.Access.
-func (a clients) Current(p *ingest.Principal) (*ingest.Principal, error) {
+func (a clients) Current(p *access.Principal) (*access.Principal, error) {
 	return a.s.auth.valid(p, time.Now())
 }
 
 // Unchanged implements ingest.Access.
-func (a clients) Unchanged(p *ingest.Principal) error { return a.s.auth.still(p, time.Now()) }
+func (a clients) Unchanged(p *access.Principal) error { return a.s.auth.still(p, time.Now()) }
 
 // AccountOf implements ingest.Access.
-func (a clients) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Account {
+func (a clients) AccountOf(p *access.Principal, c access.Credentials) *access.Account {
 	if p != nil {
 		return a.s.accounts.Of(p)
 	}
@@ -40,13 +41,13 @@ func (a clients) AccountOf(p *ingest.Principal, c ingest.Credentials) *ingest.Ac
 }
 
 // Count implements ingest.Access.
-func (a clients) Count(o ingest.Outcome) { a.s.auth.count(o) }
+func (a clients) Count(o access.Outcome) { a.s.auth.count(o) }
 
 // Lasting implements ingest.Access.
-func (a clients) Lasting() *ingest.Lasting { return &a.s.auth.lasting }
+func (a clients) Lasting() *access.Lasting { return &a.s.auth.lasting }
 
 // Audit implements ingest.Access.
-func (a clients) Audit(x ingest.Act) {
+func (a clients) Audit(x access.Act) {
 	if x.Address == "" && x.Remote != nil {
 		x.Address = addressText(a.s.addressOf(x.Remote, x.Forwarded))
 	}

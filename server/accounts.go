@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/accept"
 )
 
@@ -65,13 +65,13 @@ func addressText(a netip.Addr) string {
 
 // onConnection is what is known of a connection without credentials.
 type onConnection struct {
-	account *ingest.Account
+	account *access.Account
 	proxy   bool // it may be that of a proxy, whose requests name other addresses
 }
 
 // accountAt returns the account of the clients without credentials at a connection, or at the address that a proxy has named. The connection
 // remembers its own, so that a request needs no lookup.
-func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
+func (s *Server) accountAt(c net.Conn, forwarded string) *access.Account {
 	if c == nil {
 		return s.accounts.OfAddress(netip.Addr{})
 	}

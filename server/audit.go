@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
@@ -72,7 +73,7 @@ func (a *audit) close() {
 const signalled = "signal"
 
 // write writes the line of an act.
-func (a *audit) write(x ingest.Act) {
+func (a *audit) write(x access.Act) {
 	if a == nil {
 		return
 	}
@@ -95,7 +96,7 @@ func (a *audit) write(x ingest.Act) {
 		outcome = "refused"
 	}
 	var more []slog.Attr
-	p := x.Client.Principal()
+	p := x.By
 	if p == nil && x.Protocol != signalled && a.strangers != nil {
 		if !a.strangers.Allow() {
 			a.left.Add(1)
@@ -139,7 +140,7 @@ func audited(r *openapi.Route) bool {
 // attemptKey is the key under which a login that was refused has the name that it has given.
 type attemptKey struct{}
 
-// actorKey is the key under which a request has the client that logs in or out, or was refused.
+// actorKey is the key under which a request has the principal that logs in or out, or was refused.
 type actorKey struct{}
 
 // auditRoute returns the handler in front of all others of a route.
@@ -147,9 +148,9 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		from := addressText(s.clientAddress(c)) // as the head has it, whatever handlers do
 		err := c.Next()
-		by := ingest.ClientOf(httpd.ClientOf(c))
-		if by.Principal() == nil {
-			by, _ = c.Locals(actorKey{}).(*ingest.Client)
+		by := ingest.ClientOf(httpd.ClientOf(c)).Principal()
+		if by == nil {
+			by, _ = c.Locals(actorKey{}).(*access.Principal)
 		}
 		var named []string
 		if name, ok := c.Locals(attemptKey{}).(string); ok {
@@ -170,12 +171,12 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 		if err != nil {
 			status = httpd.StatusOf(err)
 		}
-		s.audit.write(ingest.Act{Client: by, Address: from, Protocol: "http", Verb: c.Method() + " " + path, Target: strings.Join(named, " "), Err: err, Status: status})
+		s.audit.write(access.Act{By: by, Address: from, Protocol: "http", Verb: c.Method() + " " + path, Target: strings.Join(named, " "), Err: err, Status: status})
 		return err
 	}
 }
 
 // AuditSignal writes the line of a SIGHUP to the audit log, with what came of it.
 func (s *Server) AuditSignal(err error) {
-	s.audit.write(ingest.Act{Protocol: signalled, Verb: "SIGHUP", Err: err})
+	s.audit.write(access.Act{Protocol: signalled, Verb: "SIGHUP", Err: err})
 }

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
-	"millrace/ingest"
+	"millrace/ingest/access"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -104,7 +104,7 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made.Header.Set(ingest.KeyName, k.keys["all"])
+	made.Header.Set(access.KeyName, k.keys["all"])
 	r, err := b.Do(made)
 	if err != nil || r.StatusCode != 201 || r.Header.Get("Location") != "../v2/streams/cam.1" {
 		t.Fatalf("a stream: %v %v", r, err)
@@ -184,7 +184,7 @@ func TestAuditOfQuotas(t *testing.T) {
 	for _, keyed := range []bool{true, false} {
 		file := filepath.Join(t.TempDir(), "audit.log")
 		k := startKeyed(t, func(c *Config) {
-			c.Audit, c.Quotas = file, ingest.Quotas{Requests: perHour(1), Burst: time.Hour}
+			c.Audit, c.Quotas = file, access.Quotas{Requests: perHour(1), Burst: time.Hour}
 			if !keyed {
 				c.Auth = config.Auth{}
 			}

@@ -14,7 +14,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/internal/httpd"
 	"millrace/internal/role"
@@ -29,23 +28,23 @@ const sessionName = "session_key"
 type authenticator struct {
 	required bool              // clients need credentials
 	key      string            // the server's own key, which has every role; "" = none
-	owner    *ingest.Principal // the client with that key; without a name
+	owner    *access.Principal // the client with that key; without a name
 	keys     *access.Keys
 	users    *access.Users
 	module   *access.Module
 	oidc     *access.OIDC
 	clients  *access.Authority // of client certificates
 	roles    role.Set          // of users who are in no file
-	counts   [ingest.NoOutcomes]atomic.Uint64
+	counts   [access.NoOutcomes]atomic.Uint64
 	checking chan struct{} // holds an element for each login with a password
 	sessions *access.Sessions
 	logins   *access.Logins
-	lasting  ingest.Lasting // what clients have begun
+	lasting  access.Lasting // what clients have begun
 }
 
 func newAuthenticator(s *Server) (*authenticator, error) {
 	c := &s.cfg.Auth
-	a := &authenticator{required: authenticates(&s.cfg), owner: &ingest.Principal{Key: ingest.KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins), sessions: access.NewSessions(c.Sessions), logins: access.NewLogins()}
+	a := &authenticator{required: authenticates(&s.cfg), owner: &access.Principal{Key: access.KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins), sessions: access.NewSessions(c.Sessions), logins: access.NewLogins()}
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
 	}
@@ -130,24 +129,24 @@ func (a *authenticator) on() bool { return a.required }
 // passwords reports whether users log in with passwords.
 func (a *authenticator) passwords() bool { return a.users != nil || a.module != nil }
 
-var outcomeNames = [ingest.NoOutcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
+var outcomeNames = [access.NoOutcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
 
 // stats returns how many requests had an outcome.
 func (a *authenticator) stats() map[string]uint64 {
 	if !a.on() {
 		return nil
 	}
-	out := make(map[string]uint64, ingest.NoOutcomes)
+	out := make(map[string]uint64, access.NoOutcomes)
 	for i := range a.counts {
 		out[outcomeNames[i]] = a.counts[i].Load()
 	}
 	return out
 }
 
-func (a *authenticator) count(o ingest.Outcome) { a.counts[o].Add(1) }
+func (a *authenticator) count(o access.Outcome) { a.counts[o].Add(1) }
 
 // authenticate returns whose credentials are among those of a request, and counts those that are nobody's.
-func (a *authenticator) authenticate(ctx context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+func (a *authenticator) authenticate(ctx context.Context, c access.Credentials) (*access.Principal, error) {
 	p, o, err := a.identify(ctx, c)
 	if err != nil {
 		a.count(o)
@@ -156,7 +155,7 @@ func (a *authenticator) authenticate(ctx context.Context, c ingest.Credentials) 
 }
 
 // identify returns whose credentials are among those of a request.
-func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*ingest.Principal, ingest.Outcome, error) {
+func (a *authenticator) identify(ctx context.Context, c access.Credentials) (*access.Principal, access.Outcome, error) {
 	now := time.Now()
 	some, late := false, ""
 	for _, key := range c.Keys {
@@ -165,21 +164,21 @@ func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*in
 		}
 		some = true
 		if a.key != "" && secret.Equal(key, a.key) {
-			return a.owner, ingest.Allowed, nil
+			return a.owner, access.Allowed, nil
 		}
 		if a.keys != nil {
 			p, old := a.keys.Authenticate(key, now)
 			if p != nil {
-				return p, ingest.Allowed, nil
+				return p, access.Allowed, nil
 			}
 			if old {
-				late = ingest.KeyName
+				late = access.KeyName
 			}
 		}
 		if a.oidc != nil && access.IsToken(key) {
 			p, old := a.oidc.Authenticate(ctx, key, now)
 			if p != nil {
-				return p, ingest.Allowed, nil
+				return p, access.Allowed, nil
 			}
 			if old {
 				late = "token"
@@ -188,38 +187,38 @@ func (a *authenticator) identify(ctx context.Context, c ingest.Credentials) (*in
 	}
 	if p, _ := a.sessions.Find(c.Session, now); p != nil {
 		if p = a.current(p, now); p != nil {
-			return p, ingest.Allowed, nil
+			return p, access.Allowed, nil
 		}
 		a.sessions.End(c.Session) // of a key or user that is gone
 	}
 	if len(c.Certificates) > 0 && a.clients != nil {
 		if err := a.clients.Check(c.Certificates, now); err != nil { // it was valid when the connection began
-			return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
+			return nil, access.Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
 		}
 		name, err := access.NameOf(c.Certificates[0])
 		if err != nil {
-			return nil, ingest.Wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+			return nil, access.Wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
 		}
 		p := a.named("cert:"+name, name, nil)
 		p.Expires, p.Certificates = c.Certificates[0].NotAfter, c.Certificates
-		return p, ingest.Allowed, nil
+		return p, access.Allowed, nil
 	}
 	switch {
 	case late != "":
-		return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
+		return nil, access.Expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
 	case some:
-		return nil, ingest.Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
+		return nil, access.Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
 	case c.Session != "":
-		return nil, ingest.Expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
+		return nil, access.Expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
 	}
-	return nil, ingest.Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
+	return nil, access.Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
 }
 
 // wants says which credentials clients may send.
 func (a *authenticator) wants() string {
 	var ways []string
 	if a.key != "" || a.keys != nil {
-		ways = append(ways, "the header "+ingest.KeyName+", or Authorization: Bearer KEY")
+		ways = append(ways, "the header "+access.KeyName+", or Authorization: Bearer KEY")
 	}
 	if a.oidc != nil {
 		ways = append(ways, "Authorization: Bearer TOKEN")
@@ -236,8 +235,8 @@ func (a *authenticator) wants() string {
 // named returns the user of a name whom somebody else has authenticated: with the roles of the file of users if that has the name, otherwise
 // with those that are given, or those of auth.roles. Where the file has a password for the name, that is of another user, who logs in with it:
 // then there are no roles.
-func (a *authenticator) named(key, name string, roles *role.Set) *ingest.Principal {
-	p := &ingest.Principal{Key: key, Name: name, Roles: a.roles}
+func (a *authenticator) named(key, name string, roles *role.Set) *access.Principal {
+	p := &access.Principal{Key: key, Name: name, Roles: a.roles}
 	if roles != nil {
 		p.Roles = *roles
 	}
@@ -252,7 +251,7 @@ func (a *authenticator) named(key, name string, roles *role.Set) *ingest.Princip
 }
 
 // current returns a principal as the files have it now; nil when it is gone: its key, user or entry was removed or has expired.
-func (a *authenticator) current(p *ingest.Principal, now time.Time) *ingest.Principal {
+func (a *authenticator) current(p *access.Principal, now time.Time) *access.Principal {
 	again := a.listed(p, now)
 	if again == nil || p.Session == "" {
 		return again
@@ -261,10 +260,10 @@ func (a *authenticator) current(p *ingest.Principal, now time.Time) *ingest.Prin
 }
 
 // listed is current without a look at the session.
-func (a *authenticator) listed(p *ingest.Principal, now time.Time) *ingest.Principal {
+func (a *authenticator) listed(p *access.Principal, now time.Time) *access.Principal {
 	kind, name, _ := strings.Cut(p.Key, ":")
 	switch kind {
-	case ingest.KeyName:
+	case access.KeyName:
 		return p
 	case "key":
 		return a.keys.Current(p, now)
@@ -302,7 +301,7 @@ func (a *authenticator) checkLong(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			now := time.Now()
-			a.lasting.Check(func(p *ingest.Principal) error { return a.still(p, now) })
+			a.lasting.Check(func(p *access.Principal) error { return a.still(p, now) })
 		case <-ctx.Done():
 			return
 		}
@@ -310,7 +309,7 @@ func (a *authenticator) checkLong(ctx context.Context) {
 }
 
 // still returns why the credentials of a principal are not those with which it began any more, or nil.
-func (a *authenticator) still(p *ingest.Principal, now time.Time) error {
+func (a *authenticator) still(p *access.Principal, now time.Time) error {
 	again, err := a.valid(p, now)
 	if err == nil && (again.Roles != p.Roles || !slices.Equal(again.Models, p.Models)) {
 		return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
@@ -319,7 +318,7 @@ func (a *authenticator) still(p *ingest.Principal, now time.Time) error {
 }
 
 // valid is current with why the credentials are not valid any more.
-func (a *authenticator) valid(p *ingest.Principal, now time.Time) (*ingest.Principal, error) {
+func (a *authenticator) valid(p *access.Principal, now time.Time) (*access.Principal, error) {
 	if !p.Expires.IsZero() && !now.Before(p.Expires) {
 		return nil, stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again", p.Name)
 	}
@@ -340,12 +339,12 @@ const (
 )
 
 // login returns who has a name and a password, or nil. Its client's connection does not give way to others meanwhile.
-func (s *Server) login(c *fiber.Ctx, name, password string) (*ingest.Principal, error) {
+func (s *Server) login(c *fiber.Ctx, name, password string) (*access.Principal, error) {
 	select {
 	case s.auth.checking <- struct{}{}:
 		defer func() { <-s.auth.checking }()
 	default:
-		s.auth.count(ingest.TooMany)
+		s.auth.count(access.TooMany)
 		return nil, stream.Errorf(stream.Overloaded, "", "%d logins are being checked: try again later", maxLogins)
 	}
 	defer httpd.Busy(c.Context())()

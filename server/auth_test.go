@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/ingest/streams"
@@ -497,7 +496,7 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+later)...); got != 401 {
 		t.Errorf("with the ticket of a key that was revoked: %d %s", got, text)
 	}
-	ended := &ingest.Principal{Key: "oidc:eva", Name: "eva", Roles: role.All, Expires: time.Now()}
+	ended := &access.Principal{Key: "oidc:eva", Name: "eva", Roles: role.All, Expires: time.Now()}
 	if err := (clients{k.Server}).Unchanged(ended); stream.CodeOf(err) != stream.Unauthenticated {
 		t.Errorf("with the ticket of a token that has expired: %v", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/rest"
 	"millrace/ingest/ws"
 	"millrace/internal/accept"
@@ -117,7 +117,7 @@ func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.H
 			}
 			return c.Next()
 		}
-		n := ingest.Need{Role: needed}
+		n := access.Need{Role: needed}
 		if model != "" {
 			var err error
 			if n.Model, err = url.PathUnescape(c.Params(model)); err != nil { // as the handlers read it
@@ -125,7 +125,7 @@ func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.H
 			}
 		}
 		if r.Limited {
-			n.Scope = ingest.ClientScope
+			n.Scope = access.ClientScope
 		}
 		if answered, err := s.enter(c, n); answered {
 			return err
@@ -148,13 +148,13 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		var of ingest.Credentials
-		of.Key(r.Header.Get(ingest.KeyName))
-		of.Key(ingest.Bearer(r.Header.Get(fiber.HeaderAuthorization)))
+		var of access.Credentials
+		of.Key(r.Header.Get(access.KeyName))
+		of.Key(access.Bearer(r.Header.Get(fiber.HeaderAuthorization)))
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			of.Certificates = r.TLS.PeerCertificates
 		}
-		client, err := s.gate.Enter(r.Context(), of, ingest.Need{Role: needed})
+		client, err := s.gate.Enter(r.Context(), of, access.Need{Role: needed})
 		if client.Known() {
 			accept.Spoke(conn)
 		}
@@ -176,8 +176,8 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 type enteredKey struct{}
 
 // enter has the client of a request enter through the gate. It answers a client that may not, and reports true then.
-func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
-	of := ingest.Credentials{Conn: c.Context().Conn()}
+func (s *Server) enter(c *fiber.Ctx, n access.Need) (answered bool, err error) {
+	of := access.Credentials{Conn: c.Context().Conn()}
 	switch {
 	case !s.auth.on():
 		of.Forwarded = forwarded(c)
@@ -197,7 +197,7 @@ func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
 	}
 	switch stream.CodeOf(err) {
 	case stream.Unauthenticated, stream.PermissionDenied:
-		c.Locals(actorKey{}, client)
+		c.Locals(actorKey{}, client.Principal())
 		return true, s.refuseCredentials(c, err)
 	}
 	return true, err
@@ -205,16 +205,16 @@ func (s *Server) enter(c *fiber.Ctx, n ingest.Need) (answered bool, err error) {
 
 // credentialsOf returns the credentials of a request. query says that the key may be in the query, where proxies and
 // histories keep it.
-func (s *Server) credentialsOf(c *fiber.Ctx, query bool) ingest.Credentials {
-	of := ingest.Credentials{Conn: c.Context().Conn()}
-	of.Key(c.Get(ingest.KeyName))
-	of.Key(ingest.Bearer(c.Get(fiber.HeaderAuthorization)))
+func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
+	of := access.Credentials{Conn: c.Context().Conn()}
+	of.Key(c.Get(access.KeyName))
+	of.Key(access.Bearer(c.Get(fiber.HeaderAuthorization)))
 	if c.Get(fiber.HeaderCookie) != "" {
-		of.Key(c.Cookies(ingest.KeyName))
+		of.Key(c.Cookies(access.KeyName))
 		of.Session = c.Cookies(sessionName)
 	}
 	if query {
-		of.Key(c.Query(ingest.KeyName))
+		of.Key(c.Query(access.KeyName))
 	}
 	if s.auth.clients != nil {
 		if state := c.Context().TLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
@@ -245,7 +245,7 @@ func (s *Server) guardProgram(c *fiber.Ctx, declared bool) (bool, error) {
 	if c.Locals(enteredKey{}) != nil { // at a route that guardRoutes has guarded
 		return false, nil
 	}
-	n := ingest.Need{Role: role.Infer, Model: s.cfg.Programs.Root}
+	n := access.Need{Role: role.Infer, Model: s.cfg.Programs.Root}
 	if m := c.Method(); !declared && (m == fiber.MethodGet || m == fiber.MethodHead) && s.isOpen(c.Path()) {
 		n.Role = role.Open
 	}

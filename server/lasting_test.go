@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/inferencepb"
@@ -291,11 +290,11 @@ func TestCredentialsEnd(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	synctest.Test(t, func(t *testing.T) {
 		a := &authenticator{required: true, keys: k.auth.keys, sessions: access.NewSessions(time.Hour)}
-		keyOf := func(name string) *ingest.Principal {
+		keyOf := func(name string) *access.Principal {
 			p, _ := a.keys.Authenticate(k.keys[name], time.Now())
 			return p
 		}
-		text, err := a.sessions.Begin(&ingest.Principal{Key: ingest.KeyName, Name: "eva", Roles: role.All}, time.Now())
+		text, err := a.sessions.Begin(&access.Principal{Key: access.KeyName, Name: "eva", Roles: role.All}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +302,7 @@ func TestCredentialsEnd(t *testing.T) {
 		inSession := a.current(p, time.Now())
 		var mu sync.Mutex
 		ended := map[string]error{}
-		add := func(name string, p *ingest.Principal) {
+		add := func(name string, p *access.Principal) {
 			a.lasting.Add(p, func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -311,9 +310,9 @@ func TestCredentialsEnd(t *testing.T) {
 			})
 		}
 		add("session", inSession)
-		add("token", &ingest.Principal{Key: ingest.KeyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
-		add("changed", &ingest.Principal{Key: keyOf("watch").Key, Name: "watch", Roles: role.All})
-		add("stays", &ingest.Principal{Key: ingest.KeyName, Name: "own", Roles: role.All})
+		add("token", &access.Principal{Key: access.KeyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
+		add("changed", &access.Principal{Key: keyOf("watch").Key, Name: "watch", Roles: role.All})
+		add("stays", &access.Principal{Key: access.KeyName, Name: "own", Roles: role.All})
 		ctx, stop := contextOf(t)
 		done := make(chan struct{})
 		go func() { a.checkLong(ctx); close(done) }()

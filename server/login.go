@@ -8,7 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/httpd"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
@@ -22,7 +22,7 @@ type who struct {
 	Models []string `json:"models,omitempty"` // the only ones that it may use
 }
 
-func whoOf(p *ingest.Principal) who { return who{p.Name, p.Roles.Names(), p.Models} }
+func whoOf(p *access.Principal) who { return who{p.Name, p.Roles.Names(), p.Models} }
 
 // loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of Simple Server
 // Framework: it leads to the root.
@@ -70,7 +70,7 @@ func (s *Server) attempt(c *fiber.Ctx) error {
 	if wait == 0 {
 		return nil
 	}
-	s.auth.count(ingest.TooMany)
+	s.auth.count(access.TooMany)
 	err := stream.Errorf(stream.FlowControl, "", "too many attempts to log in from this address: wait %v for the next one", wait)
 	err.After = wait
 	return err
@@ -97,7 +97,7 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 		return err
 	}
 	name, password, ok := basic(c.Get(fiber.HeaderAuthorization))
-	var p *ingest.Principal
+	var p *access.Principal
 	if ok {
 		var err error
 		if p, err = s.login(c, name, password); err != nil {
@@ -107,7 +107,7 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	if p != nil {
 		return s.begin(c, p)
 	}
-	s.auth.count(ingest.Wrong)
+	s.auth.count(access.Wrong)
 	c.Locals(attemptKey{}, name)
 	s.log.Warn("failed to authenticate a user", "user", name)
 	if c.Method() == fiber.MethodGet { // a page that sends POST asks the user itself
@@ -133,14 +133,14 @@ func basic(value string) (name, password string, ok bool) {
 }
 
 // begin begins a session.
-func (s *Server) begin(c *fiber.Ctx, p *ingest.Principal) error {
-	c.Locals(actorKey{}, ingest.Actor(p))
+func (s *Server) begin(c *fiber.Ctx, p *access.Principal) error {
+	c.Locals(actorKey{}, p)
 	s.auth.sessions.End(c.Cookies(sessionName)) // that the browser had before
 	text, err := s.auth.sessions.Begin(p, time.Now())
 	if err != nil {
 		return err
 	}
-	s.auth.count(ingest.Allowed)
+	s.auth.count(access.Allowed)
 	s.log.Info("Created session", "user", p.Name)
 	s.setSession(c, text, int(s.cfg.Auth.Sessions/time.Second))
 	if c.Method() == fiber.MethodPost {
@@ -167,7 +167,7 @@ func (s *Server) logout(c *fiber.Ctx) error {
 		return err
 	}
 	if p := s.auth.sessions.End(c.Cookies(sessionName)); p != nil {
-		c.Locals(actorKey{}, ingest.Actor(p))
+		c.Locals(actorKey{}, p)
 		s.log.Info("Deleted session", "user", p.Name)
 	}
 	s.setSession(c, "", -1)
@@ -187,10 +187,10 @@ func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
 	c.Cookie(cookie)
 }
 
-// keyHeader returns ingest.KeyName if clients need a key.
+// keyHeader returns access.KeyName if clients need a key.
 func (s *Server) keyHeader() string {
 	if !s.auth.on() {
 		return ""
 	}
-	return ingest.KeyName
+	return access.KeyName
 }

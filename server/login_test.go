@@ -28,7 +28,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -62,7 +61,7 @@ func (b *browser) ask(t *testing.T, method, path, user string) (*http.Response, 
 	if name, password, basic := strings.Cut(user, ":"); basic {
 		req.SetBasicAuth(name, password)
 	} else if user != "" {
-		req.Header.Set(ingest.KeyName, user)
+		req.Header.Set(access.KeyName, user)
 	}
 	r, err := b.Do(req)
 	if err != nil {
@@ -315,7 +314,7 @@ func TestCookiesAreSecure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(ingest.KeyName, k.keys["infer"])
+		req.Header.Set(access.KeyName, k.keys["infer"])
 		req.Header.Set("X-Forwarded-Proto", "https")
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 		r, err := client.Do(req)
@@ -355,7 +354,7 @@ func TestLimitedToModels(t *testing.T) {
 		"what it uses": {"/v2/repository/models/door-1/unload", `{"parameters": {"unload_dependents": true}}`, 403}, "as it is configured": {"/v2/repository/models/door-1/load", `{}`, 200}, "workers": {"/v2/workers/door-1/scale", `{"instances": 1}`, 200},
 	} {
 		req := must(http.NewRequest("POST", k.URL("http")+c.path, strings.NewReader(c.body)))
-		req.Header.Set(ingest.KeyName, k.keys["door"])
+		req.Header.Set(access.KeyName, k.keys["door"])
 		r := must(http.DefaultClient.Do(req))
 		if text := must(io.ReadAll(r.Body)); r.StatusCode != c.want {
 			t.Errorf("%s: %s %s, want %d", what, r.Status, text, c.want)
@@ -374,7 +373,7 @@ func TestLimitedToModels(t *testing.T) {
 	}
 	defer conn.Close()
 	stub := inferencepb.NewGRPCInferenceServiceClient(conn)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), ingest.KeyName, k.keys["door"])
+	ctx := metadata.AppendToOutgoingContext(t.Context(), access.KeyName, k.keys["door"])
 	code := func(_ any, err error) codes.Code { return status.Code(err) }
 	for what, c := range map[string]struct{ got, want codes.Code }{
 		"metadata":          {code(stub.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "door-1"})), codes.OK},
@@ -488,7 +487,7 @@ func TestClientCertificates(t *testing.T) {
 	late := must(x509.ParseCertificate(of["eva"].Certificate[0])) // as on a connection that has been open for long
 	late.NotAfter = time.Now()
 	before := k.auth.stats()["expired"]
-	if p, err := k.auth.authenticate(t.Context(), ingest.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
+	if p, err := k.auth.authenticate(t.Context(), access.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
 		t.Errorf("with a certificate that has expired since: %v %v", p, err)
 	}
 
@@ -514,7 +513,7 @@ func TestClientCertificates(t *testing.T) {
 	if http, call := ask(); http != 200 || call != codes.OK {
 		t.Errorf("before the authority changes: %d %v", http, call)
 	}
-	open, err := k.auth.authenticate(t.Context(), ingest.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
+	open, err := k.auth.authenticate(t.Context(), access.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
 	if err != nil {
 		t.Fatal(err)
 	}

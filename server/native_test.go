@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/ingest/native"
 	"millrace/internal/role"
@@ -92,15 +91,15 @@ func TestNativeCredentials(t *testing.T) {
 	k.auth.sessions.End(ended)
 	bad := []struct {
 		with    native.Credentials
-		outcome ingest.Outcome
+		outcome access.Outcome
 		text    string
 	}{
-		{native.Credentials{}, ingest.Missing, "the key is missing"},
-		{native.Credentials{Key: "nobody's"}, ingest.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["gone"] + "x"}, ingest.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: "Basic " + k.keys["gone"]}, ingest.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["old"]}, ingest.Expired, "has expired"},
-		{native.Credentials{Session: ended}, ingest.Expired, "the session has ended"},
+		{native.Credentials{}, access.Missing, "the key is missing"},
+		{native.Credentials{Key: "nobody's"}, access.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["gone"] + "x"}, access.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: "Basic " + k.keys["gone"]}, access.Wrong, "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["old"]}, access.Expired, "has expired"},
+		{native.Credentials{Session: ended}, access.Expired, "the session has ended"},
 	}
 	for _, c := range bad {
 		before := k.auth.counts[c.outcome].Load()
@@ -119,11 +118,11 @@ func TestNativeCredentials(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	if n := k.auth.counts[ingest.Allowed].Load(); n != uint64(len(good)*len(nativeCalls)) {
+	if n := k.auth.counts[access.Allowed].Load(); n != uint64(len(good)*len(nativeCalls)) {
 		t.Errorf("%d calls are counted as allowed", n)
 	}
 	k.revoke(t, "gone")
-	before := k.auth.counts[ingest.Expired].Load()
+	before := k.auth.counts[access.Expired].Load()
 	for i, c := range clients {
 		for _, of := range nativeCalls {
 			if err := of.call(t.Context(), c, "echo"); stream.CodeOf(err) != stream.Unauthenticated {
@@ -134,7 +133,7 @@ func TestNativeCredentials(t *testing.T) {
 			t.Errorf("%+v: models after the key was revoked: %v", good[i], got)
 		}
 	}
-	if n := k.auth.counts[ingest.Expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
+	if n := k.auth.counts[access.Expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
 		t.Errorf("%d calls are counted as expired", n)
 	}
 	if _, err := k.clientOf(t, "all").As(native.User{Name: "eva"}); stream.CodeOf(err) != stream.PermissionDenied {
@@ -268,13 +267,13 @@ func TestNativeQuotas(t *testing.T) {
 		own["key-"+c.quota] = map[string]float64{c.quota: c.limit}
 	}
 	k, all := startQuotas(t, own, func(c *Config) { c.Models = append(c.Models, workers.Config{Name: "find", Source: "motion"}) })
-	used := func(name string) ingest.Use {
+	used := func(name string) access.Use {
 		for _, u := range k.accounts.Uses() {
 			if u.Name == name {
 				return u
 			}
 		}
-		return ingest.Use{}
+		return access.Use{}
 	}
 	check := func(t *testing.T, name string, c *native.Client, q quotaCase) {
 		const refused = 6
@@ -340,7 +339,7 @@ func TestNativeQuotas(t *testing.T) {
 			}
 		}
 	}
-	if u := used(""); u != (ingest.Use{}) {
+	if u := used(""); u != (access.Use{}) {
 		t.Errorf("what the program did itself is counted: %+v", u)
 	}
 }
@@ -391,7 +390,7 @@ func TestNativeStreamsEnd(t *testing.T) {
 	}
 	k.revoke(t, "gone")
 	now := time.Now()
-	k.auth.lasting.Check(func(p *ingest.Principal) error { return k.auth.still(p, now) }) // as each second
+	k.auth.lasting.Check(func(p *access.Principal) error { return k.auth.still(p, now) }) // as each second
 	for name, want := range map[string]string{"gone": "gone was removed", "changed": "roles or models of changed were changed", "expired": "expired was removed or has expired"} {
 		o := streams[name]
 		if err := <-o.failed; stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), want) {

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -105,7 +104,7 @@ func (c *quotaClient) rest(method, path, body string) string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	req.Header.Set(ingest.KeyName, c.key)
+	req.Header.Set(access.KeyName, c.key)
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
 		c.t.Fatal(err)
@@ -134,7 +133,7 @@ func oneNumberOf() *inferencepb.ModelInferRequest {
 }
 
 func (c *quotaClient) context() context.Context {
-	return metadata.AppendToOutgoingContext(c.t.Context(), ingest.KeyName, c.key)
+	return metadata.AppendToOutgoingContext(c.t.Context(), access.KeyName, c.key)
 }
 
 // called counts the error of a call of gRPC, of which it checks when to try again.
@@ -170,7 +169,7 @@ func (c *quotaClient) call() {
 // dial opens a WebSocket; nil = it was refused.
 func (c *quotaClient) dial(path string) *websocket.Conn {
 	c.t.Helper()
-	ws, r, err := websocket.DefaultDialer.Dial("ws://"+c.k.Addr("http")+path, http.Header{ingest.KeyName: {c.key}})
+	ws, r, err := websocket.DefaultDialer.Dial("ws://"+c.k.Addr("http")+path, http.Header{access.KeyName: {c.key}})
 	if err == nil {
 		c.requests++
 		c.t.Cleanup(func() { _ = ws.Close() })

@@ -24,6 +24,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -34,7 +35,7 @@ import (
 func (k *keyed) figures(t *testing.T) string {
 	t.Helper()
 	req, _ := http.NewRequest("GET", "http://"+k.Addr("http")+"/metrics", nil)
-	req.Header.Set(ingest.KeyName, k.keys["metrics"])
+	req.Header.Set(access.KeyName, k.keys["metrics"])
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +244,7 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 		}
 	}
 	page := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{ingest.KeyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
+	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{access.KeyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestTicketsOfAKey(t *testing.T) {
 	mint := func(c *quotaClient) int {
 		t.Helper()
 		req, _ := http.NewRequest("POST", "http://"+k.Addr("http")+"/v2/tickets", nil)
-		req.Header.Set(ingest.KeyName, c.key)
+		req.Header.Set(access.KeyName, c.key)
 		r, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -451,7 +452,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	load := func(of, model, parameters string) (code string) {
 		t.Helper()
 		req := must(http.NewRequest("POST", k.URL("http")+"/v2/repository/models/"+model+"/load", strings.NewReader(`{"parameters":{`+parameters+`}}`)))
-		req.Header.Set(ingest.KeyName, all[of].key)
+		req.Header.Set(access.KeyName, all[of].key)
 		r := must(http.DefaultClient.Do(req))
 		defer r.Body.Close()
 		var e struct{ Code string }
@@ -482,7 +483,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	}
 	FlawedBegun, FlawedGate = make(chan struct{}), make(chan struct{})
 	defer func() { FlawedGate = nil }()
-	client := must(k.gate.Identify(t.Context(), ingest.Credentials{Keys: []string{all["left"].key}}))
+	client := must(k.gate.Identify(t.Context(), access.Credentials{Keys: []string{all["left"].key}}))
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
 		<-FlawedBegun
@@ -500,7 +501,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 
 // TestQuotasOfAddresses: clients without credentials have the quotas of their address, behind a trusted proxy that of the address which it names.
 func TestQuotasOfAddresses(t *testing.T) {
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Quotas: ingest.Quotas{Requests: perHour(3), Burst: time.Hour},
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Quotas: access.Quotas{Requests: perHour(3), Burst: time.Hour},
 		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	if err != nil {
 		t.Fatal(err)

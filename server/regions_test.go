@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
@@ -71,7 +70,7 @@ func (x *sharer) rest(method, path, body string) string {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if x.key != "" {
-		r.Header.Set(ingest.KeyName, x.key)
+		r.Header.Set(access.KeyName, x.key)
 	}
 	if x.forward != nil {
 		r.Header.Set(x.forward[0], x.forward[1])
@@ -102,7 +101,7 @@ func (x *sharer) call(do func(ctx context.Context, c inferencepb.GRPCInferenceSe
 	defer conn.Close()
 	md := append([]string{}, x.forward...)
 	if x.key != "" {
-		md = append(md, ingest.KeyName, x.key)
+		md = append(md, access.KeyName, x.key)
 	}
 	if err := do(metadata.AppendToOutgoingContext(x.t.Context(), md...), inferencepb.NewGRPCInferenceServiceClient(conn)); err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()

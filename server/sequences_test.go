@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
@@ -30,7 +30,7 @@ func TestSequencesOfClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set(ingest.KeyName, c.key)
+		req.Header.Set(access.KeyName, c.key)
 		r, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/apps"
 	"millrace/ingest/grpc"
 	"millrace/ingest/native"
@@ -84,7 +85,7 @@ type Server struct {
 	gate        *ingest.Gate // by which clients reach the models
 	auth        *authenticator
 	audit       *audit
-	accounts    *ingest.Accounts // of clients
+	accounts    *access.Accounts // of clients
 	tls         *tls.Config      // nil when not encrypted
 	certificate *keyPair         // in files, or nil
 	authority   *authority       // that gives the certificate, or nil
@@ -128,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
 		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
-		ready: make(chan struct{}), accounts: ingest.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
+		ready: make(chan struct{}), accounts: access.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}

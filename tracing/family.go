@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
@@ -93,7 +94,7 @@ type reading struct {
 		on   bool
 	}
 	auth     map[string]uint64
-	uses     []ingest.Use
+	uses     []access.Use
 	traces   *TraceStats
 	children int
 }

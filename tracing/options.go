@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/stream/buf"
@@ -20,7 +21,7 @@ type Options struct {
 	Adapters func() ingest.Metrics          // the sums of all adapters
 	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
-	Uses     func() []ingest.Use            // of clients
+	Uses     func() []access.Use            // of clients
 	Audit    func() (lost uint64, on bool)  // lines of the audit log that could not be written, and whether there is one
 	Auth     func() map[string]uint64       // requests and calls by what became of their credentials; nil values = clients need none
 

@@ -9,7 +9,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/config"
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/server"
 	"millrace/workers"
@@ -25,7 +24,7 @@ func authentication(b *bench) error {
 	}
 	guarded, err := serve(func(c *server.Config) {
 		const much = 1e9
-		c.Auth.Keys, c.Quotas = file, ingest.Quotas{Requests: much, Frames: much, Bytes: 1e15, Decode: 1e6, Loads: much}
+		c.Auth.Keys, c.Quotas = file, access.Quotas{Requests: much, Frames: much, Bytes: 1e15, Decode: 1e6, Loads: much}
 	}, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err

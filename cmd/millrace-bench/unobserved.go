@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
 	"millrace/internal/inferencepb"
@@ -90,9 +91,9 @@ func startUnobserved() (*unobserved, error) {
 	if err != nil {
 		return nil, err
 	}
-	gate := ingest.NewGate(p, ingest.NewEverybody(ingest.Quotas{}))
+	gate := ingest.NewGate(p, ingest.NewEverybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
-		client, err := gate.Enter(c.UserContext(), ingest.Credentials{Conn: c.Context().Conn()}, ingest.Need{Role: role.Infer})
+		client, err := gate.Enter(c.UserContext(), access.Credentials{Conn: c.Context().Conn()}, access.Need{Role: role.Infer})
 		if err != nil {
 			return err
 		}

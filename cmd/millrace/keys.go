@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/ingest"
 	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/internal/setting"
@@ -181,7 +180,7 @@ func (g *grantFlags) grant(now time.Time) (out access.Grant, err error) {
 	if err != nil {
 		return out, usagef("--role: %v", err)
 	}
-	if err := ingest.CheckPatterns(g.models); err != nil {
+	if err := access.CheckPatterns(g.models); err != nil {
 		return out, usagef("--model: %v", err)
 	}
 	if g.lasts < 0 {
@@ -217,7 +216,7 @@ func quotasOf(texts []string) (map[string]float64, error) {
 	if len(out) == 0 {
 		return nil, nil
 	}
-	return out, ingest.CheckQuotas(out)
+	return out, access.CheckQuotas(out)
 }
 
 // grantColumns returns the columns of a table: roles, models, quotas, expiry.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/textfile"
 )
 
@@ -95,7 +94,7 @@ func NameOf(c *x509.Certificate) (string, error) {
 		if name == "" {
 			continue
 		}
-		return name, ingest.CheckName(name)
+		return name, CheckName(name)
 	}
 	return "", errors.New("the certificate has no common name")
 }

@@ -1,6 +1,3 @@
-// Package access authenticates clients: by named keys, by users with passwords, by a program in Python, by tokens of
-// an OpenID provider, by client certificates, and by sessions. It owns the files with keys and users and their forms. It must not
-// know protocols: they find the credentials of a request.
 package access
 
 import (
@@ -13,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/role"
 	"millrace/internal/secret"
 	"millrace/internal/textfile"
@@ -36,10 +32,10 @@ func (g *Grant) check() (role.Set, error) {
 	if err != nil {
 		return 0, fmt.Errorf("roles: %w", err)
 	}
-	if err := ingest.CheckPatterns(g.Models); err != nil {
+	if err := CheckPatterns(g.Models); err != nil {
 		return 0, fmt.Errorf("models: %w", err)
 	}
-	if err := ingest.CheckQuotas(g.Quotas); err != nil {
+	if err := CheckQuotas(g.Quotas); err != nil {
 		return 0, err
 	}
 	return roles, nil
@@ -87,7 +83,7 @@ func (k *Key) Check() error {
 }
 
 func (k *Key) check() (role.Set, error) {
-	if err := ingest.CheckName(k.Name); err != nil {
+	if err := CheckName(k.Name); err != nil {
 		return 0, fmt.Errorf("name: %w", err)
 	}
 	switch {
@@ -152,7 +148,7 @@ type known struct {
 	sum       [sha256.Size]byte // of a key's secret
 	password  string            // its hash; "" = none
 	expires   time.Time
-	principal *ingest.Principal
+	principal *Principal
 }
 
 func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
@@ -172,7 +168,7 @@ func keysByID(text []byte, path string) (map[string]*known, error) {
 	for i := range keys {
 		k := &keys[i]
 		roles, _ := k.check() // which has passed
-		e := &known{expires: k.Expires, principal: &ingest.Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles, Models: k.Models, Quotas: k.Quotas}}
+		e := &known{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles, Models: k.Models, Quotas: k.Quotas}}
 		if _, err := hex.Decode(e.sum[:], []byte(k.SHA256)); err != nil {
 			return nil, err
 		}
@@ -185,7 +181,7 @@ func keysByID(text []byte, path string) (map[string]*known, error) {
 func (k *Keys) Recheck() { k.file.Recheck() }
 
 // Authenticate returns whose key text is; nil when it is nobody's, or when expired.
-func (k *Keys) Authenticate(text string, now time.Time) (p *ingest.Principal, expired bool) {
+func (k *Keys) Authenticate(text string, now time.Time) (p *Principal, expired bool) {
 	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
 		return nil, false
 	}
@@ -200,7 +196,7 @@ func (k *Keys) Authenticate(text string, now time.Time) (p *ingest.Principal, ex
 }
 
 // Current returns the principal with the identity of p as the file has it now, or nil.
-func (k *Keys) Current(p *ingest.Principal, now time.Time) *ingest.Principal {
+func (k *Keys) Current(p *Principal, now time.Time) *Principal {
 	e := k.file.Get(now)[strings.TrimPrefix(p.Key, "key:")]
 	if e == nil || e.expired(now) {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/child"
 	files "millrace/python"
 	"millrace/stream"
@@ -138,7 +137,7 @@ func (m *Module) Authenticate(ctx context.Context, name, password string) (strin
 	case a.User == nil:
 		return "", nil
 	}
-	if err := ingest.CheckName(*a.User); err != nil {
+	if err := CheckName(*a.User); err != nil {
 		return "", fmt.Errorf("authenticate_user of %s returned a user id that cannot be used: %w", m.o.File, err)
 	}
 	return *a.User, nil

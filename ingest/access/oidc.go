@@ -15,7 +15,6 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/time/rate"
 
-	"millrace/ingest"
 	"millrace/internal/role"
 )
 
@@ -26,7 +25,7 @@ type OIDCOptions struct {
 	UserClaim  string // the claim with the name of the user
 	RolesClaim string // the claim with the names of roles, parts separated by dots; "" = tokens have none
 	// Named returns who a user is, a new value; roles are those of the token, nil when it has none by the options.
-	Named func(key, name string, roles *role.Set) *ingest.Principal
+	Named func(key, name string, roles *role.Set) *Principal
 	Log   *slog.Logger
 }
 
@@ -106,7 +105,7 @@ func (d *OIDC) ask() {
 func IsToken(text string) bool { return len(text) <= maxToken && strings.Count(text, ".") == 2 }
 
 // Authenticate returns whose token text is; nil when it is not valid, or when expired.
-func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p *ingest.Principal, expired bool) {
+func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p *Principal, expired bool) {
 	id := sha256.Sum256([]byte(text))
 	d.mu.Lock()
 	if t, ok := d.verified[id]; ok {
@@ -151,7 +150,7 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 }
 
 // of returns whose token t is.
-func (d *OIDC) of(t token) *ingest.Principal {
+func (d *OIDC) of(t token) *Principal {
 	p := d.o.Named(t.key, t.name, t.roles)
 	p.Expires = t.until
 	return p
@@ -164,7 +163,7 @@ func (d *OIDC) tokenOf(t *oidc.IDToken) (token, error) {
 		return token{}, err
 	}
 	name, _ := claims[d.o.UserClaim].(string)
-	if err := ingest.CheckName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return token{}, fmt.Errorf("its claim %s (auth.oidc.user_claim): %w", d.o.UserClaim, err)
 	}
 	out := token{key: "oidc:" + t.Subject, name: name, until: t.Expiry}

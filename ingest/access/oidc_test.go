@@ -16,7 +16,6 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"millrace/ingest"
 	"millrace/internal/role"
 )
 
@@ -85,8 +84,8 @@ func (p *provider) claimsOf(changes map[string]any) map[string]any {
 	return c
 }
 
-func plain(key, name string, roles *role.Set) *ingest.Principal {
-	p := &ingest.Principal{Key: key, Name: name}
+func plain(key, name string, roles *role.Set) *Principal {
+	p := &Principal{Key: key, Name: name}
 	if roles != nil {
 		p.Roles = *roles
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"millrace/ingest"
 	"millrace/stream"
 )
 
@@ -27,10 +26,10 @@ type Sessions struct {
 
 type session struct {
 	id        [sha256.Size]byte
-	principal *ingest.Principal // with the session's id
+	principal *Principal // with the session's id
 	until     time.Time
 
-	listed, now *ingest.Principal // the last one that As was called with, and what it returned
+	listed, now *Principal // the last one that As was called with, and what it returned
 }
 
 // NewSessions returns sessions that last so long.
@@ -39,7 +38,7 @@ func NewSessions(lasts time.Duration) *Sessions {
 }
 
 // Begin begins a session of a principal, which ends with its credentials at the latest, and returns the text of its cookie.
-func (s *Sessions) Begin(p *ingest.Principal, now time.Time) (string, error) {
+func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 	text := rand.Text()
 	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lasts)}
 	one.principal = p.In(string(one.id[:]))
@@ -67,7 +66,7 @@ func (s *Sessions) Begin(p *ingest.Principal, now time.Time) (string, error) {
 }
 
 // Find returns whose session a cookie has, as of its begin, and until when it lasts; nil when there is none.
-func (s *Sessions) Find(text string, now time.Time) (*ingest.Principal, time.Time) {
+func (s *Sessions) Find(text string, now time.Time) (*Principal, time.Time) {
 	if text == "" {
 		return nil, time.Time{}
 	}
@@ -86,7 +85,7 @@ func (s *Sessions) Find(text string, now time.Time) (*ingest.Principal, time.Tim
 }
 
 // As returns p with the id of a session, nil when that has ended.
-func (s *Sessions) As(id string, p *ingest.Principal, now time.Time) *ingest.Principal {
+func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.of[[sha256.Size]byte([]byte(id))]
@@ -100,7 +99,7 @@ func (s *Sessions) As(id string, p *ingest.Principal, now time.Time) *ingest.Pri
 }
 
 // End ends the session of a cookie, and returns whose it was; nil when there is none.
-func (s *Sessions) End(text string) *ingest.Principal {
+func (s *Sessions) End(text string) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.of[sha256.Sum256([]byte(text))]

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/bulk"
 	"millrace/internal/processors"
 	"millrace/internal/role"
@@ -34,7 +33,7 @@ func (u *User) Check() error {
 }
 
 func (u *User) check() (role.Set, error) {
-	if err := ingest.CheckName(u.Name); err != nil {
+	if err := CheckName(u.Name); err != nil {
 		return 0, fmt.Errorf("name: %w", err)
 	}
 	if u.Password != "" {
@@ -122,7 +121,7 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 	for i := range users {
 		u := &users[i]
 		roles, _ := u.check() // which has passed
-		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &ingest.Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
+		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
 	}
 	return byName, nil
 }
@@ -135,7 +134,7 @@ var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
 
 // Authenticate returns who has a name and a password, or nil. Memory for hashing is charged with charge, and given back
 // with what it returns.
-func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time, charge func(bytes int64) (refund func(), err error)) (*ingest.Principal, error) {
+func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time, charge func(bytes int64) (refund func(), err error)) (*Principal, error) {
 	if len(password) > MaxPassword {
 		return nil, nil
 	}
@@ -174,7 +173,7 @@ func (u *Users) HasPassword(name string, now time.Time) bool {
 }
 
 // Current returns the user of a name as the file has it now, and whether there is an entry: one that has expired has no user.
-func (u *Users) Current(name string, now time.Time) (p *ingest.Principal, there bool) {
+func (u *Users) Current(name string, now time.Time) (p *Principal, there bool) {
 	e := u.file.Get(now)[name]
 	if e == nil {
 		return nil, false

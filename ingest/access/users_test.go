@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/ingest"
 	"millrace/internal/bulk"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -161,8 +160,8 @@ func hashingIsBounded(t *testing.T, path string, want int) {
 func TestSessions(t *testing.T) {
 	now := time.Now()
 	s := NewSessions(time.Hour)
-	eva, other := &ingest.Principal{Key: "user:eva"}, &ingest.Principal{Key: "user:other"}
-	begin := func(p *ingest.Principal, at time.Time) string {
+	eva, other := &Principal{Key: "user:eva"}, &Principal{Key: "user:other"}
+	begin := func(p *Principal, at time.Time) string {
 		t.Helper()
 		text, err := s.Begin(p, at)
 		if err != nil {
@@ -170,15 +169,15 @@ func TestSessions(t *testing.T) {
 		}
 		return text
 	}
-	of := func(p *ingest.Principal) *ingest.Principal { // of those that were begun with, by their names
-		for _, one := range []*ingest.Principal{eva, other} {
+	of := func(p *Principal) *Principal { // of those that were begun with, by their names
+		for _, one := range []*Principal{eva, other} {
 			if p != nil && p.Key == one.Key && p.Session != "" {
 				return one
 			}
 		}
 		return p
 	}
-	finds := func(text string, at time.Time) *ingest.Principal {
+	finds := func(text string, at time.Time) *Principal {
 		p, _ := s.Find(text, at)
 		return of(p)
 	}
@@ -193,7 +192,7 @@ func TestSessions(t *testing.T) {
 	if finds(text, now.Add(time.Hour-1)) != eva || finds(text, now.Add(time.Hour)) != nil || finds(text, now) != nil {
 		t.Error("a session does not last until its end, or longer")
 	}
-	short := begin(&ingest.Principal{Key: "oidc:eva", Expires: now.Add(time.Minute)}, now)
+	short := begin(&Principal{Key: "oidc:eva", Expires: now.Add(time.Minute)}, now)
 	if finds(short, now.Add(time.Minute-1)) == nil || finds(short, now.Add(time.Minute)) != nil {
 		t.Error("a session does not end with the credentials")
 	}
@@ -205,7 +204,7 @@ func TestSessions(t *testing.T) {
 		t.Error("the oldest session of one principal does not end for the newest")
 	}
 	for i := 0; len(s.of) < maxSessions; i++ {
-		begin(&ingest.Principal{Key: "user:" + strconv.Itoa(i)}, now)
+		begin(&Principal{Key: "user:" + strconv.Itoa(i)}, now)
 	}
 	if _, err := s.Begin(other, now); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one too many: %v", err)

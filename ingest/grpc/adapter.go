@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/frames"
 	"millrace/ingest/shm"
 	"millrace/internal/accept"
@@ -414,7 +415,7 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
 	if of := client(ss.Context()); of.Principal().Limited() { // the call itself is about no model
-		_ = of.Judge(ingest.Need{Role: Roles[info.FullMethod], Scope: ingest.ClientScope})
+		_ = of.Judge(access.Need{Role: Roles[info.FullMethod], Scope: access.ClientScope})
 	}
 	revoked := make(chan error, 1)
 	defer s.endsWithCredentials(ss.Context(), revoked)()

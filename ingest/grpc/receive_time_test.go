@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream/buf"
 )
 
@@ -28,7 +29,7 @@ type memoryOnly struct {
 
 // everybody returns a gate to a backend for which clients need no credentials.
 func everybody(b ingest.Backend) *ingest.Gate {
-	return ingest.NewGate(b, ingest.NewEverybody(ingest.Quotas{}))
+	return ingest.NewGate(b, ingest.NewEverybody(access.Quotas{}))
 }
 
 func (m memoryOnly) Memory() *buf.Pool { return m.pool }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
@@ -85,7 +86,7 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	case !known, elsewhere:
 		needed = role.Infer
 	}
-	client, err := s.gate.Enter(ctx, credentialsOf(ctx, md), ingest.Need{Role: needed, Scope: ingest.LaterScope})
+	client, err := s.gate.Enter(ctx, credentialsOf(ctx, md), access.Need{Role: needed, Scope: access.LaterScope})
 	if err == nil && known && needed != role.Open {
 		spoke(ctx)
 	}
@@ -104,15 +105,15 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 }
 
 // credentialsOf returns the credentials of a call: those of its metadata, and the certificate that its client has shown.
-func credentialsOf(ctx context.Context, md metadata.MD) ingest.Credentials {
-	c := ingest.Credentials{Certificates: certificates(ctx), Conn: connOf(ctx)}
-	for _, name := range []string{ingest.KeyName, "rpc-auth-header"} {
+func credentialsOf(ctx context.Context, md metadata.MD) access.Credentials {
+	c := access.Credentials{Certificates: certificates(ctx), Conn: connOf(ctx)}
+	for _, name := range []string{access.KeyName, "rpc-auth-header"} {
 		for _, key := range md[name] {
 			c.Key(key)
 		}
 	}
 	for _, value := range md["authorization"] {
-		c.Key(ingest.Bearer(value))
+		c.Key(access.Bearer(value))
 	}
 	c.Forwarded = forwarded(md)
 	return c
@@ -138,7 +139,7 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	client, err := s.gate.Identify(ctx, credentialsOf(ctx, md)) // a probe does not count in the quotas
 	if err == nil {
-		err = client.For(ingest.Need{Role: role.Infer, Model: model})
+		err = client.For(access.Need{Role: role.Infer, Model: model})
 	}
 	if err != nil {
 		return statusError(err)
@@ -218,7 +219,7 @@ func (s *service) audit(ctx context.Context, method, target string, err error) {
 		err = stream.Errorf(is, "", "%s", st.Message())
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	s.gate.Audit(ingest.Act{Client: client(ctx), Remote: from, Forwarded: forwarded(md), Protocol: "grpc", Verb: method, Target: target, Err: err})
+	s.gate.Audit(access.Act{By: client(ctx).Principal(), Remote: from, Forwarded: forwarded(md), Protocol: "grpc", Verb: method, Target: target, Err: err})
 }
 
 // certificates returns the certificate that a client has shown, with those that it has sent after it, or nil.
@@ -236,12 +237,12 @@ func (s *service) mayManage(ctx context.Context) error {
 	if s.isElsewhere(ctx) {
 		return stream.Errorf(stream.Unsupported, "settings", "cannot be changed at this address")
 	}
-	return client(ctx).For(ingest.Need{Role: role.Manage, Scope: ingest.ClientScope})
+	return client(ctx).For(access.Need{Role: role.Manage, Scope: access.ClientScope})
 }
 
 // mayInfer returns an error if the client of a call that infers may not use a model.
 func mayInfer(ctx context.Context, model string) error {
-	return client(ctx).Judge(ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
+	return client(ctx).Judge(access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
 }
 
 // mayUse returns an error if a client that is limited to some models calls a method for another model, or a method that is not about models
@@ -250,18 +251,18 @@ func mayUse(ctx context.Context, method string, in any) error {
 	if !client(ctx).Principal().Limited() {
 		return nil
 	}
-	need := ingest.Need{Role: Roles[method], Scope: ingest.ClientScope}
+	need := access.Need{Role: Roles[method], Scope: access.ClientScope}
 	switch in := in.(type) {
 	case *call, *inferencepb.ModelInferRequest: // frame checks it
 		return nil
 	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest, *inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
 		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:
 		if need.Model = targetOf(in); need.Model == "" {
-			need.Scope = ingest.ServerScope
+			need.Scope = access.ServerScope
 		}
 	case *inferencepb.ModelListRequest, *inferencepb.HasHardwareRequest, *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
 	default:
-		need.Scope = ingest.ServerScope
+		need.Scope = access.ServerScope
 	}
 	return client(ctx).Judge(need)
 }

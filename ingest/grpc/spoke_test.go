@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/accept"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -27,18 +28,18 @@ import (
 type withKey struct{ *ingest.Everybody }
 
 func (withKey) Required() bool { return true }
-func (withKey) Identify(_ context.Context, c ingest.Credentials) (*ingest.Principal, error) {
+func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
 	if len(c.Keys) == 0 {
 		return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
 	}
-	return &ingest.Principal{Name: "one", Roles: role.All}, nil
+	return &access.Principal{Name: "one", Roles: role.All}, nil
 }
 
 // TestRefusedCallsKeepNoConnection: connections whose calls were refused, need no credentials, or never had a message, give way to
 // others when there are as many as there may be, while those of clients with credentials do not.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
-	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{ingest.NewEverybody(ingest.Quotas{})}))
+	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{ingest.NewEverybody(access.Quotas{})}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	refused := inferencepb.NewGRPCInferenceServiceClient(connect(t, at))

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/routines"
 	"millrace/stream"
 )
@@ -103,7 +104,7 @@ type shared struct {
 // Authenticate return one that acts for somebody, with the same methods.
 type Client struct {
 	*shared
-	of    *ingest.Principal // for whom the program vouches; nil = nobody
+	of    *access.Principal // for whom the program vouches; nil = nobody
 	known *ingest.Client    // whose credentials the server has checked; nil = nobody's. With neither, the client is the program's own.
 }
 

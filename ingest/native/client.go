@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -33,7 +34,7 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
+	by, err := c.begin(s, access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
 	if err != nil {
 		f.Lease.Release()
 		return nil, err
@@ -108,7 +109,7 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	if err != nil {
 		return nil, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: model, Scope: ingest.ClientScope})
+	by, err := c.begin(s, access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func (c *Client) Models() []ingest.Entry {
 	if err != nil {
 		return nil
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Scope: ingest.ClientScope})
+	by, err := c.begin(s, access.Need{Role: role.Infer, Scope: access.ClientScope})
 	if err != nil {
 		return nil
 	}
@@ -219,7 +220,7 @@ func (c *Client) manage(method, model string, do func(by *ingest.Client) error) 
 	s, err := c.use()
 	var by *ingest.Client
 	if err == nil {
-		by, err = c.begin(s, ingest.Need{Role: role.Manage, Model: model, Scope: ingest.ClientScope})
+		by, err = c.begin(s, access.Need{Role: role.Manage, Model: model, Scope: access.ClientScope})
 	}
 	if err == nil {
 		err = do(by)
@@ -234,7 +235,7 @@ func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	by, err := c.begin(s, ingest.Need{Role: role.Infer, Model: name, Scope: ingest.ClientScope})
+	by, err := c.begin(s, access.Need{Role: role.Infer, Model: name, Scope: access.ClientScope})
 	if err != nil {
 		return nil, false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/role"
 	"millrace/stream"
 )
@@ -36,16 +37,16 @@ func (c *Client) As(u User) (*Client, error) {
 	if err := c.mayAct(); err != nil {
 		return nil, err
 	}
-	if err := ingest.CheckName(u.Name); err != nil {
+	if err := access.CheckName(u.Name); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "name", "%w", err)
 	}
-	if err := ingest.CheckPatterns(u.Models); err != nil {
+	if err := access.CheckPatterns(u.Models); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "models", "%w", err)
 	}
-	if err := ingest.CheckQuotas(u.Quotas); err != nil {
+	if err := access.CheckQuotas(u.Quotas); err != nil {
 		return nil, err
 	}
-	p := &ingest.Principal{Key: "native:" + u.Name, Name: u.Name, Roles: role.Set(0).With(role.Infer), Models: u.Models, Quotas: u.Quotas}
+	p := &access.Principal{Key: "native:" + u.Name, Name: u.Name, Roles: role.Set(0).With(role.Infer), Models: u.Models, Quotas: u.Quotas}
 	return &Client{shared: c.shared, of: p}, nil
 }
 
@@ -61,9 +62,9 @@ func (c *Client) Authenticate(ctx context.Context, with Credentials) (*Client, e
 	if err != nil {
 		return nil, err
 	}
-	of := ingest.Credentials{Session: with.Session}
+	of := access.Credentials{Session: with.Session}
 	of.Key(with.Key)
-	of.Key(ingest.Bearer(with.Key))
+	of.Key(access.Bearer(with.Key))
 	known, err := s.gate.Identify(ctx, of)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (c *Client) mayAct() error {
 func (c *Client) isOwner() bool { return c.of == nil && c.known == nil }
 
 // begin returns the client for whom a call is made, as it is now, and counts the call.
-func (c *Client) begin(s *service, n ingest.Need) (*ingest.Client, error) {
+func (c *Client) begin(s *service, n access.Need) (*ingest.Client, error) {
 	switch {
 	case c.known != nil:
 		return c.known.Call(n)
@@ -104,10 +105,13 @@ func (c *Client) audit(s *service, method, model string, by *ingest.Client, err 
 	if s.gate == nil || c.isOwner() { // the server has not begun to serve
 		return
 	}
-	if by == nil {
-		if by = c.known; c.of != nil {
-			by = ingest.Actor(c.of)
-		}
+	who := by.Principal()
+	switch {
+	case by != nil:
+	case c.of != nil:
+		who = c.of
+	default:
+		who = c.known.Principal()
 	}
-	s.gate.Audit(ingest.Act{Client: by, Protocol: protocol, Verb: method, Target: model, Err: err})
+	s.gate.Audit(access.Act{By: who, Protocol: protocol, Verb: method, Target: model, Err: err})
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/rest/request"
 	"millrace/ingest/shm"
 	"millrace/internal/role"
@@ -63,7 +63,7 @@ func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string)
 		switch all := c.Query(allOption); all {
 		case "", "false":
 		case "true":
-			if err := client(c).For(ingest.Need{Role: role.Manage, Scope: ingest.ClientScope}); err != nil {
+			if err := client(c).For(access.Need{Role: role.Manage, Scope: access.ClientScope}); err != nil {
 				return err
 			}
 			of = nil

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/streams"
 	"millrace/internal/child"
 	"millrace/internal/codec"
@@ -122,9 +123,9 @@ func start(t *testing.T, o streams.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := ingest.NewGate(r, ingest.NewEverybody(ingest.Quotas{}))
+	gate := ingest.NewGate(r, ingest.NewEverybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
-		client, err := gate.Enter(c.UserContext(), ingest.Credentials{}, ingest.Need{Role: role.Manage})
+		client, err := gate.Enter(c.UserContext(), access.Credentials{}, access.Need{Role: role.Manage})
 		if err != nil {
 			return err
 		}

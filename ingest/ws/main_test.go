@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/ws"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
@@ -60,8 +61,8 @@ type testAccess struct{ *ingest.Everybody }
 
 func (testAccess) Required() bool { return true }
 
-func (testAccess) Identify(_ context.Context, c ingest.Credentials) (*ingest.Principal, error) {
-	return &ingest.Principal{Key: c.Forwarded, Roles: role.All}, nil
+func (testAccess) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
+	return &access.Principal{Key: c.Forwarded, Roles: role.All}, nil
 }
 
 // rig is also the backend.
@@ -135,11 +136,11 @@ func (r repository) Scale(ctx context.Context, endpoint string, instances int) e
 // given.
 func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 	t.Helper()
-	return startFor(t, o, ingest.NewAccounts(ingest.Quotas{}), more...)
+	return startFor(t, o, access.NewAccounts(access.Quotas{}), more...)
 }
 
 // startFor is start for clients with these accounts.
-func startFor(t testing.TB, o ws.Options, accounts *ingest.Accounts, more ...workers.Config) *rig {
+func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...workers.Config) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	o.Log = quiet
@@ -162,8 +163,8 @@ func startFor(t testing.TB, o ws.Options, accounts *ingest.Accounts, more ...wor
 	r.access = testAccess{Everybody: &ingest.Everybody{Accounts: accounts}}
 	gate := ingest.NewGate(r, r.access)
 	h.App.Use(func(c *fiber.Ctx) error {
-		of := ingest.Credentials{Forwarded: string([]byte(c.Get("Of-Account", "camera")))}
-		client, err := gate.Enter(c.UserContext(), of, ingest.Need{Role: role.Infer})
+		of := access.Credentials{Forwarded: string([]byte(c.Get("Of-Account", "camera")))}
+		client, err := gate.Enter(c.UserContext(), of, access.Need{Role: role.Infer})
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/ws"
 	"millrace/internal/child"
 	"millrace/internal/testneeds"
@@ -152,10 +153,10 @@ func TestPython(t *testing.T) {
 }
 
 // pullOf returns a rig whose only client has a quota of decoding, its accounts, and its connection.
-func pullOf(t *testing.T, o ws.Options, q ingest.Quotas) (*rig, *ingest.Accounts, *ingest.Account, *client) {
+func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Accounts, *access.Account, *client) {
 	t.Helper()
-	all := ingest.NewAccounts(q)
-	account := all.Of(&ingest.Principal{Key: "camera"})
+	all := access.NewAccounts(q)
+	account := all.Of(&access.Principal{Key: "camera"})
 	o.AllowPrivateURLs, o.Sandbox = true, child.SandboxError() == nil
 	r := startFor(t, o, all)
 	return r, all, account, r.dial("/v2/stream?model=echo&outputs=none")
@@ -166,7 +167,7 @@ func pullOf(t *testing.T, o ws.Options, q ingest.Quotas) (*rig, *ingest.Accounts
 func TestQuotaOfPulledVideos(t *testing.T) {
 	url := videos(t)
 	const rate, burst = 0.1, 100 * time.Millisecond
-	r, all, account, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: rate, Burst: burst})
+	r, all, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: rate, Burst: burst})
 	begun := time.Now()
 	c.say(`{"url":"` + url + `/clip.mp4"}`)
 	for i := range 20 {
@@ -182,7 +183,7 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 	if most := time.Duration(rate*float64(time.Since(begun)+burst)) + used/3; used > most || used < 10*time.Millisecond {
 		t.Errorf("%v of processor time in %v, want at most %v", used, time.Since(begun), most)
 	}
-	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	account.Decoded(time.Second, stream.Now())
 	r.until("the pull has ended", func() bool { return r.ws.Stats().Pulls == 0 })
 	c.say(`{"url":"` + url + `/clip.mp4"}`)
@@ -200,7 +201,7 @@ func TestQuotaOfACamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	camera := videotest.RunCamera(t, clip)
-	r, all, account, c := pullOf(t, ws.Options{}, ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	r, all, account, c := pullOf(t, ws.Options{}, access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	c.say(`{"url":"rtsp://` + camera.Addr + `"}`)
 	var seq uint64
 	var pts int64
@@ -232,14 +233,14 @@ func TestQuotaOfACamera(t *testing.T) {
 			}
 		}
 	}
-	all.SetQuotas(ingest.Quotas{}) // any number
+	all.SetQuotas(access.Quotas{}) // any number
 	for until := pts + 1_500_000; pts < until; {
 		answered()
 	}
-	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	for next() != "quota" {
 	}
-	all.SetQuotas(ingest.Quotas{})
+	all.SetQuotas(access.Quotas{})
 	answered() // later than those before
 	if n := camera.Clients(); n != 3 {
 		t.Errorf("the camera had %d clients, want 3", n)
@@ -254,7 +255,7 @@ func TestQuotaOfACamera(t *testing.T) {
 
 // TestStopWhileOverQuota: a pull that waits for its quota is stopped at once.
 func TestStopWhileOverQuota(t *testing.T) {
-	r, all, account, _ := pullOf(t, ws.Options{}, ingest.Quotas{})
+	r, all, account, _ := pullOf(t, ws.Options{}, access.Quotas{})
 	c := r.dial("/v2/models/slow/stream?outputs=none&policy=every") // the video lasts longer than the test needs
 	url := videos(t)
 	var m reply
@@ -267,7 +268,7 @@ func TestStopWhileOverQuota(t *testing.T) {
 	if m.Error != nil || m.Dropped != "" {
 		t.Fatalf("%+v %+v", m, m.Error)
 	}
-	all.SetQuotas(ingest.Quotas{Decode: 1e-6, Burst: time.Millisecond})
+	all.SetQuotas(access.Quotas{Decode: 1e-6, Burst: time.Millisecond})
 	account.Decoded(time.Second, stream.Now())
 	r.until("the pull waits for its quota", func() bool {
 		stacks := make([]byte, 1<<20)
@@ -294,7 +295,7 @@ func TestPullThatOnlyComputes(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(hidden) }))
 	defer s.Close()
 	url := videos(t)
-	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}}, ingest.Quotas{})
+	r, _, account, c := pullOf(t, ws.Options{Limits: ingest.Limits{MaxDecodeTime: 50 * time.Millisecond}}, access.Quotas{})
 	other := r.dial("/v2/models/slow/stream?outputs=none&policy=every")
 	other.say(`{"url":"` + url + `/long.mp4"}`)
 	before := other.next()

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
@@ -142,17 +143,17 @@ func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, o
 		}
 		of, valid := r.tickets.take(text, time.Now())
 		if !valid {
-			gate.Count(ingest.Wrong)
+			gate.Count(access.Wrong)
 			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
 		}
 		if !needed { // clients need no credentials
 			continue
 		}
 		if err := of.Err(); err != nil {
-			gate.Count(ingest.Expired)
+			gate.Count(access.Expired)
 			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "%w", err)
 		}
-		of, err := of.Renew(ingest.Need{Role: role.Infer, Scope: ingest.ClientScope}) // the address is charged
+		of, err := of.Renew(access.Need{Role: role.Infer, Scope: access.ClientScope}) // the address is charged
 		if err != nil {
 			return nil, err
 		}

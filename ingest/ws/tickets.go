@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream"
 )
 
@@ -22,7 +23,7 @@ const (
 type tickets struct {
 	mu    sync.Mutex
 	valid map[[sha256.Size]byte]ticket // by the hash of its text
-	of    map[*ingest.Account]int      // how many each client has
+	of    map[*access.Account]int      // how many each client has
 	first time.Time                    // none expires before
 }
 
@@ -47,7 +48,7 @@ func (t *tickets) mint(of *ingest.Client, now time.Time) (string, error) {
 		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
 	}
 	if t.valid == nil {
-		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[*ingest.Account]int{}
+		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[*access.Account]int{}
 	}
 	text := rand.Text()
 	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of}

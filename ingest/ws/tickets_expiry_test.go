@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream"
 )
 
@@ -13,10 +14,10 @@ import (
 // no longer good make room.
 func TestTicketsExpire(t *testing.T) {
 	var out tickets
-	gate, minted, now := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{})), 0, time.Now()
+	gate, minted, now := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{})), 0, time.Now()
 	anyone := func() *ingest.Client { // one client has fewer tickets than there may be in all
 		minted++
-		return gate.Vouch(&ingest.Principal{Key: strconv.Itoa(minted / maxOfOne)})
+		return gate.Vouch(&access.Principal{Key: strconv.Itoa(minted / maxOfOne)})
 	}
 	mint := func(at time.Time) string {
 		text, err := out.mint(anyone(), at)
@@ -62,8 +63,8 @@ func TestTicketsExpire(t *testing.T) {
 func TestTicketsOfOneClient(t *testing.T) {
 	var out tickets
 	now := time.Now()
-	gate := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{}))
-	one, other := gate.Vouch(&ingest.Principal{Key: "one"}), gate.Vouch(&ingest.Principal{Key: "other"})
+	gate := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{}))
+	one, other := gate.Vouch(&access.Principal{Key: "one"}), gate.Vouch(&access.Principal{Key: "other"})
 	var texts []string
 	for range maxOfOne {
 		text, err := out.mint(one, now)

@@ -15,6 +15,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/ws"
 	"millrace/internal/child"
 	"millrace/internal/testneeds"
@@ -355,12 +356,12 @@ func TestV1VideosOfAClient(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	for _, bounded := range []bool{true, false} {
 		o := ws.Options{Limits: ingest.Limits{MaxDecoders: 2}}
-		var q ingest.Quotas
+		var q access.Quotas
 		if bounded {
 			one := 1
 			q.Decoders = &one
 		}
-		r := startFor(t, o, ingest.NewAccounts(q))
+		r := startFor(t, o, access.NewAccounts(q))
 		for i := range 2 {
 			v := r.v1("/v2/stream")
 			if bounded && i > 0 {

@@ -56,11 +56,13 @@ func TestFaults(t *testing.T) {
 		{"prefix is not the module", imports("stream", "millrace.example/server"), ""},
 
 		{"adapter and its parent", imports("ingest/rest", "millrace/ingest"), ""},
-		{"adapter and what all share", imports("ingest/rest", "millrace/ingest/access"), ""},
+		{"adapter and what all share", imports("ingest/rest", "millrace/ingest/sources"), ""},
+		{"adapter and access", imports("ingest/rest", "millrace/ingest/access"), ""},
+		{"access and the gate", imports("ingest/access", "millrace/ingest"), "ingest/access (floor 2) imports ingest (floor 3)"},
 		{"adapter and its own part", imports("ingest/rest", "millrace/ingest/rest/openapi"), ""},
 		{"adapter and adapter", imports("ingest/rest", "millrace/ingest/ws"), "ingest/rest imports ingest/ws"},
 		{"part of an adapter and adapter", imports("ingest/rest/openapi", "millrace/ingest/ws"), "ingest/rest/openapi imports ingest/ws"},
-		{"what all share and adapter", imports("ingest/access", "millrace/ingest/ws"), "ingest/access imports ingest/ws"},
+		{"what all share and adapter", imports("ingest/sources", "millrace/ingest/ws"), "ingest/sources imports ingest/ws"},
 		{"worker kind and worker kind", imports("workers/onnx", "millrace/workers/python"), "workers/onnx imports workers/python"},
 
 		{"adapter and its layers", imports("ingest/ws", "millrace/ingest/ws/v1", "millrace/ingest/ws/conn"), ""},

@@ -19,8 +19,8 @@ var floor = map[string]int{
 	"stream/coded": -1, // the error that every package returns
 	"stream/buf":   -1, // leased memory
 	"internal":     0,
-	"stream":       1,
-	"batching":     2, "client": 2, "python": 2,
+	"stream":       1, "python": 1,
+	"batching": 2, "client": 2, "ingest/access": 2, // who may do what, below the adapters and the gate
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
@@ -32,7 +32,7 @@ var floor = map[string]int{
 // each can be added or removed alone. The value lists subfolders that are no
 // plugin but shared by them all.
 var plugins = map[string][]string{
-	"ingest":  {"access", "sources", "sinks", "decoders", "frames", "inference", "shm"},
+	"ingest":  {"sources", "sinks", "decoders", "frames", "inference", "shm"},
 	"workers": {"results", "process"},
 }
 

@@ -6,14 +6,14 @@ import (
 	"sync"
 	"time"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream"
 )
 
 // Client is whose a connection is: an account, which a key or user has wherever it comes from, at an address. So one of many
 // cameras that share a key does not have the others refused.
 type Client struct {
-	Account *ingest.Account // of which the connection is a session
+	Account *access.Account // of which the connection is a session
 	Address netip.Addr
 }
 

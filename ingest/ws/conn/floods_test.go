@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -42,7 +42,7 @@ func TestFloods(t *testing.T) {
 				t.Errorf("%v after a flood, of %v: %v", at, c.wait, err)
 			}
 		}
-		for _, other := range []Client{clientAt(2), {Address: by.Address, Account: new(ingest.Account)}, {}} {
+		for _, other := range []Client{clientAt(2), {Address: by.Address, Account: new(access.Account)}, {}} {
 			if err := f.check(other, now); err != nil {
 				t.Errorf("%v: %v", other, err)
 			}

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/stream"
 )
 
 // A camera is closed when its client has more than 5 s to make up for, and not for less; only then a refusal is counted.
 func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
-		gate := ingest.NewGate(nil, ingest.NewEverybody(ingest.Quotas{Decode: 0.5, Burst: time.Second}))
-		client := gate.Vouch(&ingest.Principal{Key: "one"})
+		gate := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
+		client := gate.Vouch(&access.Principal{Key: "one"})
 		account, v := client.Core(), &pulled{puller: &Puller{Client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())
 		if got := v.owes(); got != want || account.Denied(stream.QuotaDecode) != map[bool]uint64{true: 1}[want] {

@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/decoders"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/role"
@@ -142,22 +143,22 @@ type client struct {
 
 // connect makes a connection.
 func (r *rig) connect() *client {
-	return r.connectAs(ingest.NewAccounts(ingest.Quotas{}).OfAddress(netip.Addr{}))
+	return r.connectAs(access.NewAccounts(access.Quotas{}).OfAddress(netip.Addr{}))
 }
 
 // withAccount lets everybody in, with one account.
 type withAccount struct {
 	*ingest.Everybody
-	account *ingest.Account
+	account *access.Account
 }
 
-func (w withAccount) AccountOf(*ingest.Principal, ingest.Credentials) *ingest.Account {
+func (w withAccount) AccountOf(*access.Principal, access.Credentials) *access.Account {
 	return w.account
 }
 
 // connectAs makes a connection of an account.
-func (r *rig) connectAs(account *ingest.Account) *client {
-	of, err := ingest.NewGate(r, withAccount{&ingest.Everybody{}, account}).Enter(r.t.Context(), ingest.Credentials{}, ingest.Need{Role: role.Infer})
+func (r *rig) connectAs(account *access.Account) *client {
+	of, err := ingest.NewGate(r, withAccount{&ingest.Everybody{}, account}).Enter(r.t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -32,7 +33,7 @@ type session struct {
 	outlet
 	id      string
 	client  *ingest.Client
-	account *ingest.Account // of client
+	account *access.Account // of client
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu

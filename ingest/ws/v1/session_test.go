@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -157,7 +158,7 @@ func TestMakeRoom(t *testing.T) {
 func TestWaitingSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil) // room for three
-		accounts := ingest.NewAccounts(ingest.Quotas{})
+		accounts := access.NewAccounts(access.Quotas{})
 		good, bad := accounts.OfAddress(netip.MustParseAddr("192.0.2.1")), accounts.OfAddress(netip.MustParseAddr("192.0.2.2"))
 		v := r.connectAs(good)
 		token := find[*wire.Ready](v).ResumeToken
@@ -193,7 +194,7 @@ func TestQuotaOfSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		two := 2
-		account := ingest.NewAccounts(ingest.Quotas{Sessions: &two}).OfAddress(netip.Addr{})
+		account := access.NewAccounts(access.Quotas{Sessions: &two}).OfAddress(netip.Addr{})
 		for range 2 {
 			v := r.connectAs(account)
 			find[*wire.Ready](v)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/decoders"
 	"millrace/ingest/ws/conn"
 	"millrace/stream"
@@ -181,7 +182,7 @@ func (ss *Sessions) expire(s *session) {
 // longest of the account that has most of them, so that no client can end those of others. They
 // count towards the quota of an account in the same way. A new connection alone ends none, because
 // it may be that of a client that returns.
-func (ss *Sessions) MakeRoom(of *ingest.Account) {
+func (ss *Sessions) MakeRoom(of *access.Account) {
 	conns := ss.registry.Count()
 	own, most := of.Core().Holds(stream.QuotaSessions)
 	ss.mu.Lock()
@@ -197,8 +198,8 @@ func (ss *Sessions) MakeRoom(of *ingest.Account) {
 }
 
 // waitingOf returns how many sessions of each account wait. ss.mu is held.
-func (ss *Sessions) waitingOf() map[*ingest.Account]int {
-	of := map[*ingest.Account]int{}
+func (ss *Sessions) waitingOf() map[*access.Account]int {
+	of := map[*access.Account]int{}
 	for _, s := range ss.waiting {
 		of[s.account]++
 	}
@@ -222,7 +223,7 @@ func (ss *Sessions) cut(n int) (out []*session) {
 }
 
 // cutOf takes the n oldest sessions of an account off those that wait. ss.mu is held.
-func (ss *Sessions) cutOf(of *ingest.Account, n int) (out []*session) {
+func (ss *Sessions) cutOf(of *access.Account, n int) (out []*session) {
 	ss.waiting = slices.DeleteFunc(ss.waiting, func(s *session) bool {
 		if s.account != of || len(out) >= n {
 			return false

@@ -1,4 +1,4 @@
-package ingest
+package access
 
 import (
 	"crypto/x509"
@@ -30,7 +30,7 @@ type Principal struct {
 
 	Quotas  map[string]float64      // by their names, in place of the settings
 	account atomic.Pointer[Account] // see Accounts.Of
-	client  atomic.Pointer[Client]  // see Gate.client
+	Client  atomic.Value            // the *ingest.Client of the principal, which the gate keeps here
 }
 
 // In returns p as it is in the session with an id.
@@ -71,13 +71,13 @@ func (p *Principal) AllowsModel(name string) error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name, strings.Join(p.Models, ", "))
 }
 
-// may returns nil if the principal may do what a call needs.
-func (p *Principal) may(n Need) error {
+// May returns nil if the principal may do what a call needs. Errors: PermissionDenied.
+func (p *Principal) May(n Need) error {
 	if p == nil {
-		return errStranger
+		return ErrStranger
 	}
 	if n.Role == 0 {
-		return errNoRole
+		return ErrNoRole
 	}
 	if err := p.Allows(n.Role); err != nil || !p.Limited() {
 		return err
@@ -86,13 +86,19 @@ func (p *Principal) may(n Need) error {
 	case n.Model != "":
 		return p.AllowsModel(n.Model)
 	case n.Scope == ServerScope:
-		return p.NotWhole()
+		return p.notWhole()
 	}
 	return nil
 }
 
-// NotWhole returns the error of a request that is not about single models, of a principal that may use only some.
-func (p *Principal) NotWhole() error {
+// The errors of calls that enter no gate, or with the zero Need.
+var (
+	ErrStranger error = stream.Errorf(stream.PermissionDenied, "", "the client of this call is not known: no gate has let it in")
+	ErrNoRole   error = stream.Errorf(stream.PermissionDenied, "", "the call has no role: its adapter says what it needs")
+)
+
+// notWhole returns the error of a request that is not about single models, of a principal that may use only some.
+func (p *Principal) notWhole() error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
 }
 

@@ -1,4 +1,4 @@
-package ingest
+package access
 
 import (
 	"cmp"
@@ -76,7 +76,7 @@ type Account struct {
 	own      map[string]float64 // its principal's quotas; guarded by the table
 	gone     atomic.Bool
 	endpoint endpoints
-	client   atomic.Pointer[Client] // of an address, see Gate.client
+	Client   atomic.Value // the *ingest.Client of an address, which the gate keeps here
 }
 
 // Core returns the part that frames have.
@@ -263,10 +263,16 @@ type endpoints struct {
 	made map[string]int // how many loads of each go on, during which it may be gone for a while
 }
 
-// reserve is Load.Reserve. The account holds an endpoint from before it is made until it is gone, so that one that was made by a load that fails
+// Loaded knows the models that are loaded.
+type Loaded interface {
+	// Versions returns the loaded versions of a model.
+	Versions(name string) []string
+}
+
+// Reserve is ingest.Load.Reserve. The account holds an endpoint from before it is made until it is gone, so that one that was made by a load that fails
 // in the end, or whose client has left, counts, and a load of one that is there needs no room.
-func (a *Account) reserve(all Repository, endpoint string, there bool) (settle func(there bool), err error) {
-	a.forgetUnloaded(all)
+func (a *Account) Reserve(all Loaded, endpoint string, there bool) (settle func(there bool), err error) {
+	a.ForgetUnloaded(all)
 	e := &a.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -292,8 +298,8 @@ func (a *Account) reserve(all Repository, endpoint string, there bool) (settle f
 	}, nil
 }
 
-// forgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
-func (a *Account) forgetUnloaded(all Repository) {
+// ForgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
+func (a *Account) ForgetUnloaded(all Loaded) {
 	e := &a.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
