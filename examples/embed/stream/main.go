@@ -53,7 +53,7 @@ func use(ctx context.Context, c *native.Client) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(loaded.Endpoint, loaded.Result)
+	fmt.Println(loaded.Result, loaded.Endpoint)
 
 	r, err := c.Infer(ctx, "echo", []stream.Tensor{
 		numbers(1.5, -2),
