@@ -43,6 +43,14 @@ type ImageSpec struct {
 	Std    [3]float32 `yaml:"std" unset:"1" help:"divisor of FP32 and FP16 inputs, a number, or three for the channels"`
 }
 
+// PictureStep is the picture that a step of a graph gets: the picture of the request, or each crop of it.
+type PictureStep struct {
+	Step          string
+	Width, Height int // 0 = the picture's, or the crop's, own size
+	Color         string
+	Crop          bool
+}
+
 // Model describes a loaded model. It does not change while the model is loaded.
 type Model struct {
 	Name     string // by which clients call it: its endpoint
@@ -80,6 +88,9 @@ type Model struct {
 	// Labels are the names of the elements of a row of an output, such as classes, by the
 	// output's name; nil = there are none.
 	Labels map[string][]string
+	// PictureSteps are the pictures that the steps of a graph get, when one size does not describe them: the steps have several sizes, or
+	// take crops. Image is then that of one step.
+	PictureSteps []PictureStep
 	// Sequences bound the sequences of requests, of a model that keeps state.
 	Sequences Sequences
 	// Cost estimates how long decoding a request's pictures takes; nil = they are not decoded

@@ -18,7 +18,7 @@ func form(m *stream.Model) string {
 	if m.App != nil {
 		style = m.App.Style
 	}
-	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis, m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels})
+	return fmt.Sprintf("%+v", []any{m.Inputs, m.Outputs, image, m.Any, m.Ragged, m.KeepsState(), m.Whole, m.Axis, m.MaxBatch, m.Policy, m.Decoupled, m.TakesCalls(), style, m.Labels, m.PictureSteps})
 }
 
 // formsOf returns the forms of the models of a graph; "" for a model that is not loaded.

@@ -130,6 +130,41 @@ func TestExamplesThatFail(t *testing.T) {
 	}
 }
 
+// TestTakesOfGraph: the commands have the picture of each step of a graph whose steps want several sizes.
+func TestTakesOfGraph(t *testing.T) {
+	t.Parallel()
+	in := func(c *exec.Cmd) *exec.Cmd {
+		c.Dir = absolute(t, filepath.Join("..", "..", "examples", "graph"))
+		return c
+	}
+	const takes = "a picture as frame: JPEG, PNG or WebP of any size; step digits gets it as RGB of 320x240; step colour gets each crop as RGB of 16x16\n"
+	if out, stderr, code := finish(t, in(onnxRun(t, "check", "--config", "config.yaml"))); code != 0 || strings.Count(out, "takes "+takes) != 1 {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	_, addr := readyServer(t, in(onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--config", "config.yaml")))
+	if out, stderr, code := millrace(t, "models", "show", "traffic", "--addr", addr); code != 0 || !strings.Contains(out, takes) {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	steps := `"steps": [
+      {
+        "step": "digits",
+        "width": 320,
+        "height": 240,
+        "color": "RGB"
+      },
+      {
+        "step": "colour",
+        "width": 16,
+        "height": 16,
+        "color": "RGB",
+        "crop": true
+      }
+    ]`
+	if out, _, _ := millrace(t, "models", "show", "traffic", "--json", "--addr", addr); !strings.Contains(out, steps) {
+		t.Errorf("%s", out)
+	}
+}
+
 // TestTakes: the commands and the OpenAPI document say which picture a class takes, which inputs may be left out, and that a
 // class without hints declares no inputs.
 func TestTakes(t *testing.T) {

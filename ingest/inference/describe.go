@@ -27,6 +27,10 @@ func Describe(m *stream.Model) openapi.Model {
 		out.Picture.Alone = others == 0
 		width, _ := m.FrameSize()
 		out.Picture.Whole = width == 0
+		for _, s := range m.PictureSteps {
+			out.Picture.Steps = append(out.Picture.Steps, openapi.PictureStep(s))
+			out.Picture.Width, out.Picture.Height, out.Picture.Color = 0, 0, ""
+		}
 	}
 	return out
 }

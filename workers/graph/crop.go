@@ -451,6 +451,15 @@ func (c *cutter) failed(x cutting, err error) {
 	x.run.fail(x.step.at, err)
 }
 
+// pixelForm returns the size, 0 = the picture's own, and the channels of an input that gets pixels.
+func pixelForm(spec *stream.TensorSpec) (width, height int, color string) {
+	color = cmp.Or(spec.Color, "RGB")
+	if spec.Shape[2] == 1 {
+		color = "GRAY"
+	}
+	return max(spec.Shape[1], 0), max(spec.Shape[0], 0), color
+}
+
 // pixels returns the picture of a run in the form that an input wants. Without another size or
 // color it is the decoded picture itself.
 func (c *cutter) pixels(n *run, in port) (v value, err error) {
@@ -458,10 +467,7 @@ func (c *cutter) pixels(n *run, in port) (v value, err error) {
 	if f == nil {
 		f = &n.r.Frame
 	}
-	height, width, color := max(in.spec.Shape[0], 0), max(in.spec.Shape[1], 0), cmp.Or(in.spec.Color, "RGB")
-	if in.spec.Shape[2] == 1 {
-		color = "GRAY"
-	}
+	width, height, color := pixelForm(in.spec)
 	v.state = present
 	own := f.SourceWidth == 0 || f.SourceWidth == f.Width && f.SourceHeight == f.Height
 	if f.Codec == stream.RGB24 && color == "RGB" && own && (width == 0 || width == f.Width) && (height == 0 || height == f.Height) {

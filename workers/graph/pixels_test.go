@@ -129,3 +129,61 @@ func TestPixelsOfWhatIsNoPicture(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// large is a kind that takes pictures of 4x4.
+type large struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "large", New: func() workers.Worker { return &large{} }})
+}
+
+func (*large) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 8, Image: &stream.ImageSpec{Width: 4, Height: 4, Color: "GRAY", Layout: "NHWC"},
+		Inputs:  []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{4, 4, 1}}},
+		Outputs: []stream.TensorSpec{{Name: "size", Datatype: stream.Uint8, Shape: []int{1}}},
+	}, nil
+}
+
+func (*large) Run(context.Context, *batching.Batch) error { return nil }
+
+// TestPictureSteps: the metadata of a graph have the picture of each step when the steps differ, also of a graph within the graph; frames of
+// video keep their size when steps want several sizes.
+func TestPictureSteps(t *testing.T) {
+	x := newMachine(t)
+	x.load("viewer", "viewer", nil)
+	x.load("boxer", "boxer", nil)
+	x.load("mean", "mean", nil)
+	x.load("large", "large", nil)
+	frame, gray := map[string]string{"image": "frame"}, func(step string, side int, crop bool) stream.PictureStep {
+		return stream.PictureStep{Step: step, Width: side, Height: side, Color: "GRAY", Crop: crop}
+	}
+	find := graph.Step{Name: "find", Model: "boxer", Input: frame}
+	cut := graph.Step{Name: "cut", Model: "mean", Input: frame, Crop: &graph.Crop{Boxes: "boxes"}, Output: map[string]string{"mean": "m", "list": "l"}}
+	for _, c := range []struct {
+		name  string
+		steps []graph.Step
+		want  []stream.PictureStep
+		whole bool
+	}{
+		{"one", []graph.Step{find}, nil, false},
+		{"alike", []graph.Step{find, {Name: "mean", Model: "mean", Input: frame}}, nil, false},
+		{"sizes", []graph.Step{find, {Name: "large", Model: "large", Input: frame, Output: map[string]string{"size": "s"}}}, []stream.PictureStep{gray("find", 2, false), gray("large", 4, false)}, true},
+		{"crops", []graph.Step{find, cut}, []stream.PictureStep{gray("find", 2, false), gray("cut", 2, true)}, true},
+		{"inner", []graph.Step{{Name: "all", Model: "crops", Input: map[string]string{"frame": "picture"}}, {Name: "large", Model: "large", Input: map[string]string{"image": "picture"}, Output: map[string]string{"size": "s"}}},
+			[]stream.PictureStep{gray("all.find", 2, false), gray("all.cut", 2, true), gray("large", 4, false)}, true},
+		{"pixels", viewing("rgb", "bgr", "gray").Steps, []stream.PictureStep{{Step: "look", Color: "RGB"}, {Step: "look", Color: "BGR"}, {Step: "look", Width: 20, Height: 1, Color: "GRAY"}, gray("find", 2, false)}, true},
+	} {
+		if err := x.tryLoad(workers.Config{Name: c.name, Kind: "graph", Params: (&graph.Settings{Steps: c.steps}).Params()}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		g, err := x.models.Group(c.name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := g.Model(); !slices.Equal(m.PictureSteps, c.want) || m.Whole != c.whole {
+			t.Errorf("%s: %+v, whole %v: want %+v, %v", c.name, m.PictureSteps, m.Whole, c.want, c.whole)
+		}
+	}
+}

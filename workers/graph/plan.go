@@ -485,6 +485,7 @@ func (b *builder) describe() (*stream.Model, error) {
 			m.MaxBatch = of.MaxBatch
 		}
 		m.Whole = m.Whole || s.set.Crop != nil || s.pixels || of.Whole
+		m.PictureSteps = append(m.PictureSteps, b.pictureSteps(s, of)...)
 		if s.image && s.in[0].tensor == b.p.picture && (m.Image == nil || whole == nil && s.set.Crop == nil) {
 			image, spec := *of.Image, of.Inputs[0]
 			m.Image, spec.Name = &image, b.p.tensors[b.p.picture].name
@@ -496,6 +497,10 @@ func (b *builder) describe() (*stream.Model, error) {
 	}
 	if m.MaxBatch == 0 {
 		m.MaxBatch = 16
+	}
+	m.Whole = m.Whole || b.severalImages()
+	if alike(m.PictureSteps) {
+		m.PictureSteps = nil
 	}
 	for _, k := range b.p.inputs {
 		t := b.p.tensors[k]
@@ -538,6 +543,58 @@ func (b *builder) describe() (*stream.Model, error) {
 		m.Outputs = append(m.Outputs, b.output(t, b.p.rows[i]))
 	}
 	return m, nil
+}
+
+// pictureSteps returns the picture that a step, or each step of a step that is a graph, gets of the request's picture.
+func (b *builder) pictureSteps(s *step, of *stream.Model) (list []stream.PictureStep) {
+	for _, in := range s.in {
+		one := stream.PictureStep{Step: s.set.title(), Crop: s.set.Crop != nil}
+		switch {
+		case in.tensor != b.p.picture || !s.image && !in.pixels:
+			continue
+		case len(of.PictureSteps) > 0:
+			for _, inner := range of.PictureSteps {
+				inner.Step, inner.Crop = one.Step+"."+inner.Step, inner.Crop || one.Crop
+				list = append(list, inner)
+			}
+			continue
+		case s.image:
+			one.Width, one.Height, one.Color = of.Image.Width, of.Image.Height, of.Image.Color
+		default:
+			one.Width, one.Height, one.Color = pixelForm(in.spec)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// alike reports whether one picture describes those of all steps.
+func alike(list []stream.PictureStep) bool {
+	for _, s := range list {
+		if first := list[0]; s.Crop || s.Width != first.Width || s.Height != first.Height || s.Color != first.Color {
+			return false
+		}
+	}
+	return true
+}
+
+// severalImages reports whether steps that take the whole picture want it in several sizes, or fitted in several ways: frames of video that
+// were scaled for one of the steps lack the pixels of another.
+func (b *builder) severalImages() bool {
+	var first *stream.ImageSpec
+	for i, s := range b.p.steps {
+		if !s.image || s.in[0].tensor != b.p.picture {
+			continue
+		}
+		image := b.models[i].Image
+		if first == nil {
+			first = image
+		}
+		if image.Width != first.Width || image.Height != first.Height || image.Fit != first.Fit {
+			return true
+		}
+	}
+	return false
 }
 
 // singleRow reports whether the declared shapes of the inputs say that the graph takes one row without a batch axis,
