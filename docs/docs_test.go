@@ -5,6 +5,7 @@ package docs
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"go/format"
 	"os"
 	"os/exec"
@@ -33,6 +34,29 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(link[1]))); err != nil {
 				t.Errorf("%s: %v", page, err)
 			}
+		}
+	}
+}
+
+// The index of the decisions has a row for each number, in order, and a link to each file.
+func TestDecisions(t *testing.T) {
+	index, err := os.ReadFile("adr/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range regexp.MustCompile(`(?m)^\| ([0-9]{3}) \|`).FindAllSubmatch(index, -1) {
+		if want := fmt.Sprintf("%03d", i+1); string(row[1]) != want {
+			t.Fatalf("adr/README.md has the number %s where %s belongs", row[1], want)
+		}
+	}
+	files, err := filepath.Glob("adr/[0-9]*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of decisions: %v", err)
+	}
+	for _, f := range files {
+		number, name := filepath.Base(f)[:3], filepath.Base(f)
+		if !regexp.MustCompile(`(?m)^\| ` + number + ` \|.*\(` + regexp.QuoteMeta(name) + `\)`).Match(index) {
+			t.Errorf("the row %s of adr/README.md has no link to %s", number, name)
 		}
 	}
 }

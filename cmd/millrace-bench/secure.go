@@ -55,7 +55,7 @@ func authentication(b *bench) error {
 }
 
 // encrypted compares WebSockets over TLS with plain ones, and with the bare loop over TLS. Client and server are one process, so
-// that each frame is encrypted twice and decrypted twice, which alone limits the row of 30 KB to 0.54 (docs/adr/084-tls-figures.md).
+// that each frame is encrypted twice and decrypted twice, which alone limits the row of 30 KB to 0.54 (docs/adr/012-websocket.md).
 func encrypted(b *bench) error {
 	safe, err := serve(func(c *server.Config) { c.TLS = config.TLS{SelfSigned: true} }, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
