@@ -1,6 +1,7 @@
 package postprocess
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 
@@ -14,11 +15,13 @@ import (
 //	labels  BYTES [rows, k]  when there are names
 //
 // A score that is NaN or infinite does not count: when fewer than k are left, the row
-// ends with class -1, score 0 and an empty name.
+// ends with class -1, score 0 and an empty name. Without an activation, a score outside of 0..1
+// is an error.
 type classify struct {
 	set    *Classify
 	scores *raw
 	count  int // of classes; -1 = varies
+	top    int // most classes in a result
 	labels labels
 
 	best   best
@@ -34,14 +37,17 @@ func (c *Classify) build(f *finder) (kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &classify{set: c, scores: scores, count: stream.Elements(scores.spec.Shape)}
+	k := &classify{set: c, scores: scores, count: stream.Elements(scores.spec.Shape), top: cmp.Or(c.TopK, defaultTopK)}
+	if k.count > 0 && c.TopK > k.count {
+		return nil, f.bad("top_k", "is %d, and output %s has %d classes: want at most %d, or leave it out", c.TopK, scores.spec.Name, k.count, k.count)
+	}
 	if k.labels, err = f.readLabels(k.count, false); err != nil {
 		return nil, err
 	}
-	k.best = newBest(c.TopK)
 	if k.count > 0 {
-		k.best = newBest(min(c.TopK, k.count))
+		k.top = min(k.top, k.count)
 	}
+	k.best = newBest(k.top)
 	return k, nil
 }
 
@@ -60,7 +66,7 @@ func isList(shape []int) bool {
 }
 
 func (k *classify) specs() []stream.TensorSpec {
-	n := min(k.set.TopK, k.count) // -1 stays -1
+	n := min(k.top, k.count) // -1 stays -1
 	list := []stream.TensorSpec{
 		{Name: "classes", Datatype: stream.Int64, Shape: []int{n}},
 		{Name: "scores", Datatype: stream.Float32, Shape: []int{n}},
@@ -80,7 +86,12 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 	if err := k.labels.check(count); err != nil {
 		return nil, err
 	}
-	n := min(k.set.TopK, count)
+	if k.set.Activation == "none" {
+		if err := k.check(values, count); err != nil {
+			return nil, err
+		}
+	}
+	n := min(k.top, count)
 	classes, scores, names := k.data[0][:0], k.data[1][:0], k.data[2][:0]
 	for row := range p.rows {
 		values := values[row*count : (row+1)*count]
@@ -106,6 +117,18 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 		out = append(out, stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: shape, Data: names})
 	}
 	return out, nil
+}
+
+// check returns the error of a score that is outside of 0..1, such as a logit.
+func (k *classify) check(values []float32, classes int) error {
+	for at := 0; ; at++ {
+		if at += outside(values[at:]); at >= len(values) {
+			return nil
+		}
+		if v := values[at]; finite(v) {
+			return stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name, "has the score %.6g of class %d, want 0 to 1: set output.classify.activation: softmax, or sigmoid when several classes may be right", v, at%classes)
+		}
+	}
 }
 
 // rank returns the best classes with their scores. Both activations keep the order, so

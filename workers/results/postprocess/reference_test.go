@@ -245,7 +245,7 @@ func TestRankMatchesReference(t *testing.T) {
 				want = append(want, -1)
 			}
 		}
-		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: k}}, modelOf(spec("o", n))), Mapping{}, tensor("o", v, 1, n))
+		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: min(k, n), Activation: "sigmoid"}}, modelOf(spec("o", n))), Mapping{}, tensor("o", v, 1, n))
 		wantInts(t, got["classes"], want...)
 	}
 }
