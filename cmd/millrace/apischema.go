@@ -22,9 +22,9 @@ const apiSchemaExamples = `  millrace api-schema
 func apiSchemaCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "api-schema",
-		Short: "Print the OpenAPI document of a server and its models",
-		Long: `Print the OpenAPI 3.1 document of a running server and its loaded models, which is also at its /openapi.json, and as a page at
-/docs. With --config, the document is that of a configuration: its models are loaded, and nothing is served.`,
+		Short: "Print the OpenAPI document of a server and the loaded models",
+		Long: `Print the OpenAPI 3.1 document of a running server and the loaded models. The server has the same document at /openapi.json,
+and as a page at /docs. With --config, print the document of a configuration: the models are loaded, and nothing is served.`,
 		Example: apiSchemaExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}

@@ -23,9 +23,9 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Put load on a running server, and report rates, latencies and endings",
 		Long: `Put load on a running server over WebSocket or REST. Without --rate the loop is closed: each stream keeps --window frames
-in flight, which measures capacity. With --rate it is open: frames are due at that rate whatever the server does, and
-latencies are measured from the time at which a frame was due. The exit status is 1 when a frame had no ending, or two, or when all failed.
-Sending ends early when the first 100 frames all failed with one error.`,
+in flight, and the result is the capacity. With --rate the loop is open: frames are due at the rate, however busy the server
+is, and latencies are measured from the time when a frame was due. The exit status is 1 when a frame had no ending or two
+endings, or when all frames failed. Sending ends early when the first 100 frames all failed with the same error.`,
 		Example: benchExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}

@@ -49,11 +49,11 @@ type finding struct {
 func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
-		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models and the models of its repository together, with the
-stages of programs, as serve does, and unload them. Report which models and files the streams lack, and which
-optional libraries and programs this machine has. What is missing is optional, or may come from elsewhere, such
-as keys from the variables of a service, or the folder of its socket. What is wrong makes the exit status 1.`,
+		Short: "Check the configuration, the models and this machine",
+		Long: `Check a configuration without serving: load all models of the configuration and the repository together, with the
+stages of programs, as serve does, and unload the models. Report models and files missing for streams, and the
+optional libraries and programs of this machine. A missing item is optional, or may come from elsewhere: keys from
+the variables of a service, or the folder of the service's socket. A fault makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}

@@ -20,9 +20,9 @@ func compareCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare A.mill B.mill",
 		Short: "Report how the results of two recordings differ, frame by frame",
-		Long: `Compare the results of two recordings of the same frames, such as one of millrace record and one of millrace replay --out.
-Boxes are matched by class and overlap. Track ids agree when each id of one recording is always the same id of the other.
-Other outputs are compared number by number. Only frames that were answered in both recordings are compared; an error
+		Long: `Compare the results of two recordings of the same frames, from millrace record and millrace replay --out.
+Boxes are matched by class and overlap. Track ids agree when each id of the first recording is always the same id of the
+second. All further outputs are compared number by number. Only frames answered in both recordings are compared; an error
 counts as an answer without objects. No server is needed.`,
 		Example: compareExamples,
 		Args:    wrongUsage(cobra.ExactArgs(2)),

@@ -45,12 +45,13 @@ func passed(what, format string, args ...any) symptom {
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what is wrong with this machine or a running server, and what to do",
+		Short: "Find faults of this machine or a running server, and their remedies",
 		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and
-the server: the one at --addr or MILLRACE_ADDR, which must answer, or else the server of the configuration if it runs.
+a running server. A server at --addr or MILLRACE_ADDR must answer; without an address, doctor asks the server of the
+configuration if the server runs.
 
-Each line is ok, warn (it works, with a loss that the line names) or fail, and says what to do; a fail makes the
-exit status 1. doctor takes the settings of millrace serve. It loads no model: millrace check does.`,
+Each line is ok, warn (works with the named loss) or fail, and names the remedy. A fail makes the exit status 1.
+doctor takes the settings of millrace serve. doctor loads no models: use millrace check.`,
 		Example: "  millrace doctor\n  millrace doctor --config millrace.yaml\n  millrace doctor --addr 192.0.2.7:8000\n  millrace doctor --json | jq '.[] | select(.state != \"ok\")'",
 		Args:    wrongUsage(cobra.NoArgs),
 	}

@@ -29,14 +29,14 @@ func examplesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "examples MODEL",
 		Short: "Print calls of a loaded model, in several languages",
-		Long: `Print calls of a loaded model that can be run as they are printed. The calls send tensors of zeros, in JSON and as
-bytes, and picture.jpg of the current folder when the model takes pictures. Inputs that have a default are left
-out. A class in Python with a picture and further inputs without a default gets the picture and the other inputs in
-one request. Outputs that JSON cannot carry, such as a picture in BYTES, are asked for as binary data, and the calls
-save such an output to OUTPUT.bin. For a program with JSON, such as a class in Python, the
-calls go to its routes at /apps/MODEL/, with bodies made from its type hints. A model that declares no inputs gets
-a tensor x as an example. The calls of a model that may answer more than once read its events. Where the server wants a key, the calls read the key from
-the variable MILLRACE_TOKEN. Calls in Python need its standard library only, calls in Go the package client of
+		Long: `Print calls of a loaded model, ready to run. The calls send tensors of zeros, in JSON and as
+bytes, and picture.jpg of the current folder when the model takes pictures. Inputs with a default are left
+out. A class in Python with a picture and further inputs without a default gets the picture and all inputs in a
+single request. Outputs without a form in JSON, as a picture in BYTES, are requested as binary data, and the calls
+save the output to OUTPUT.bin. For a program with JSON, as a class in Python, the calls go to the program's routes
+at /apps/MODEL/, with bodies made from the type hints. A model without declared inputs gets a tensor x as an
+example. The calls of a model with several answers read events. Where the server wants a key, the calls read the key
+from the variable MILLRACE_TOKEN. Calls in Python need the standard library only, calls in Go the package client of
 this module (a comment has the go.mod) or net/http, calls in JavaScript Node or a browser.`,
 		Example:           callExamples,
 		Args:              wrongUsage(cobra.ExactArgs(1)),

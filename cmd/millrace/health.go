@@ -21,7 +21,7 @@ func healthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "health",
 		Short: "Exit with 0 if a server is ready",
-		Long: `Ask a running server whether it is ready: all models of its configuration are loaded, and it does not drain. No key
+		Long: `Ask a running server whether the server is ready: all models of the configuration are loaded, and the server does not drain. No key
 is needed. The exit status is 0 if the server is ready, and otherwise 1, also when the server does not answer
 within 5 s. Images of containers have the command as their health check.
 

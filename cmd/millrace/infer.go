@@ -41,13 +41,13 @@ type inference struct {
 func inferCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "infer MODEL [PICTURE|FOLDER...]",
-		Short: "Run inferences on pictures, or one with a request",
-		Long: `Run an inference on each picture (JPEG, PNG, WebP), or one with a request of the Open Inference Protocol in JSON; - is
-standard input. Of a folder, the files are sent whose names end in .jpg, .jpeg, .png or .webp. The boxes of an answer are
-printed as a table, in pixels of the picture. When a picture of several fails, the others are still sent, and the exit
+		Short: "Run inferences on pictures, or a request in JSON",
+		Long: `Run an inference on each picture (JPEG, PNG, WebP), or run a request of the Open Inference Protocol in JSON; - is
+standard input. Of a folder, the files named *.jpg, *.jpeg, *.png and *.webp are sent. The boxes of an answer are
+printed as a table, in pixels of the picture. When a picture fails, the next pictures are still sent, and the exit
 status is 1.
 
-A model that needs further inputs besides the picture gets all of them in a request. millrace examples MODEL prints one.
+A model with further inputs besides the picture gets all inputs in a request: millrace examples MODEL prints a request.
 
 --save writes an output to a file, and the answer says what was written: the one element of BYTES as it is; pixels, UINT8 [height, width, 3] or [height,
 width, 1], as a picture when FILE ends in .png or .jpg; all numbers when FILE ends in .npy. --overlay is refused when the

@@ -24,9 +24,9 @@ const initExamples = `  millrace init
 func initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [FOLDER]",
-		Short: "Write a small Python service and its test",
-		Long: `Write a small Python service and its test into a folder, which is made if it does not exist; without FOLDER, into the working directory. No file is
-overwritten. The service is served by millrace serve FOLDER/service.py.`,
+		Short: "Write a small Python service and a test",
+		Long: `Write a small Python service and a test into a new or existing folder; without FOLDER, into the working directory. No file
+is overwritten. The service is served by millrace serve FOLDER/service.py.`,
 		Example: initExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -10,7 +10,7 @@ import (
 func isolatedCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     onnx.IsolatedCommand,
-		Short:   "Run an ONNX model with isolate: true (the server starts it)",
+		Short:   "Run an ONNX model with isolate: true (started by the server)",
 		Example: "  millrace isolated-onnx",
 		Hidden:  true,
 		Args:    wrongUsage(cobra.NoArgs),

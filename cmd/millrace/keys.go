@@ -33,7 +33,7 @@ func keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keys",
 		Short: "Add, list and revoke the API keys of a file",
-		Long: `Add, list and revoke the API keys of a file, which a server reads with the setting auth.keys. A running server takes a change within a second of the
+		Long: `Add, list and revoke the API keys of a file. A server reads the file with the setting auth.keys. A running server takes a change within a second of the
 next request. The file has the SHA-256 of each key, not the key. The roles are infer (run inferences, read models), watch (read the state, streams and
 statistics), manage (load models, change streams and settings) and metrics. With --model, a key is for models of these names only.`,
 		Example: keysExamples,
@@ -59,8 +59,8 @@ func keysAddCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "add FILE NAME",
-		Short:   "Add a key, and print it once",
-		Long:    "Add a key to a file, which is made if it is not there, and print the key. It cannot be printed again.",
+		Short:   "Add a key, and print the key once",
+		Long:    "Add a key to a file, and print the key. A missing file is created. The key cannot be printed again.",
 		Example: "  millrace keys add keys.yaml camera-1 --role infer\n  millrace keys add keys.yaml deploy --role manage --expires 720h --json",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 	}
@@ -132,7 +132,7 @@ func keysListCommand() *cobra.Command {
 func keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke FILE NAME|ID",
-		Short:   "Remove the keys of a name, or the one of an id",
+		Short:   "Remove the keys of a name, or the key of an id",
 		Example: "  millrace keys revoke keys.yaml camera-1",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -12,7 +12,7 @@ func logLevelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "log-level [LEVEL]",
 		Short: "Show or change the level of a running server's log",
-		Long: `Show the level of a running server's log, or change it until the server's next start: debug, info, warn or error.
+		Long: `Show the level of a running server's log, or change the level until the server's next start: debug, info, warn or error.
 
 At debug, the log has each request and the ending of each frame, at most log.debug_rate lines a second for each route and model.`,
 		Example: "  millrace log-level\n  millrace log-level debug",

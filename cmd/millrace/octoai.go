@@ -22,8 +22,8 @@ const octoaiExamples = `  millrace octoai run --port 8080
 func octoaiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "octoai [OPTION...] COMMAND",
-		Short: "Serve a service that was written for OctoAI, or tell of one",
-		Long: `Serve a service that was written for OctoAI, or tell of one, with the options of OctoAI's own server: this is python3 -m octoai.server, of the python3 in
+		Short: "Serve a service written for OctoAI, or describe the service",
+		Long: `Serve a service written for OctoAI, or describe the service, with the options of OctoAI's own server: this is python3 -m octoai.server, of the python3 in
 PATH. The commands are run, api-schema, generate-usage-examples, setup-service and store-assets; octoai --help and octoai COMMAND --help list their options.
 docs/migrating.md has the differences.`,
 		Example:            octoaiExamples,

@@ -31,9 +31,9 @@ type recordSummary struct {
 func recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record FILE|URL",
-		Short: "Send a video to a model, and record every frame and its result in a file",
-		Long: `Send a video to a model of a running server, as millrace stream does, and record it: the bytes of each frame, the time at
-which it was sent, and its ending with the results. millrace replay sends the frames of the file to another model, and
+		Short: "Send a video to a model, and record every frame and every result in a file",
+		Long: `Send a video to a model of a running server, as millrace stream does, and record the stream: the bytes of each frame, the time
+of sending, and the ending with the results. millrace replay sends the frames of the file to another model, and
 millrace compare reports how the results differ. When this program is killed, the file lacks at most the last second.`,
 		Example: recordExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),

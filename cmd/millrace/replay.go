@@ -28,7 +28,7 @@ func replayCommand() *cobra.Command {
 		Use:   "replay FILE.mill",
 		Short: "Send the frames of a recording to a model",
 		Long: `Send the frames of a recording of millrace record to a model of a running server: the same bytes, at the recorded intervals,
-or with --realtime=false as fast as they are answered. With --out the answers are recorded, for millrace compare. By default
+or with --realtime=false as fast as the server answers. With --out the answers are recorded, for millrace compare. By default
 every frame is answered (--policy every).`,
 		Example: replayExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
@@ -46,7 +46,7 @@ every frame is answered (--policy every).`,
 	f.StringVar(&o.Model, "model", "", "the model (required)")
 	f.StringVar(&o.Version, "version", "", "version of the model (any)")
 	f.StringVar(&file, "out", "", "record the answers in this file, which must not exist")
-	f.BoolVar(&realtime, "realtime", true, "send frames at the recorded intervals; false = as fast as they are answered")
+	f.BoolVar(&realtime, "realtime", true, "send frames at the recorded intervals; false = as fast as the server answers")
 	f.DurationVar(&o.Limit, "duration", 0, "how much of the recording to send, such as 10s (all)")
 	f.StringVar(&policy, "policy", string(stream.Every), "latest or every")
 	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")

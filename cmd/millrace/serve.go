@@ -38,21 +38,21 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [SOURCE] [-- ARG...]",
 		Short: "Run the server",
-		Long: `Run the server until SIGTERM or SIGINT. The server then drains: it opens no new streams, ends waiting
-frames, and answers frames in flight. When the server is ready, it prints one line with its addresses.
+		Long: `Run the server until SIGTERM or SIGINT. The server then drains: new streams are refused, waiting
+frames are ended, and frames in flight are answered. When the server is ready, serve prints a line with the addresses.
 
 SIGHUP reopens the log file and the audit log after their rotation, and reads the configuration again: models,
 server streams, hosts, origins, quotas and the log's level. The log names each change that needs a restart.
 
-Each setting is a key of the configuration file, a flag, and a variable such as MILLRACE_HTTP. A flag overrides
+Each setting is a key of the configuration file, a flag, and a variable (MILLRACE_HTTP). A flag overrides
 a variable, and a variable overrides the file.
 
-An address that other machines can reach needs credentials of clients: auth.keys (see millrace keys) or api_key.
+A public address needs credentials of clients: auth.keys (see millrace keys) or api_key.
 --insecure serves without credentials.
 
 SOURCE is a file, a folder, an address or a kind of worker, with settings of the model behind commas, as in
---model. The model is named after SOURCE. The routes of a program such as service.py are also at the root (see
---root) when it is the only model. The arguments of the program follow on --.`,
+--model. The model is named after SOURCE. The routes of a program, as service.py, are also at the root (see
+--root) when the program is the only model. The arguments of the program follow on --.`,
 		Example: serveExamples,
 		Args:    wrongUsage(beforeDash(cobra.MaximumNArgs(1))),
 	}
@@ -67,8 +67,8 @@ const runExamples = `  millrace run ./service.py
 func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SOURCE [-- ARG...]",
-		Short: "Run the server with one program, whose routes are at the root",
-		Long: `Run the server with one program, such as service.py. The routes of the program are at the root, beside the
+		Short: "Run the server with a single program and the program's routes at the root",
+		Long: `Run the server with a single program, as service.py. The routes of the program are at the root, beside the
 routes of the server, and at /apps/NAME/. The arguments of the program follow on --. When all workers of the
 program have failed, the server ends with the reason. Otherwise the command is millrace serve SOURCE.`,
 		Example: runExamples,

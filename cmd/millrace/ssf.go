@@ -36,10 +36,10 @@ const ssfExamples = `  millrace ssf --config ssf_config.yaml init build run
 func ssfCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ssf [OPTION...] COMMAND...",
-		Short: "Serve an application that was written for Simple Server Framework",
-		Long: `Serve an application that was written for Simple Server Framework, with the options of its own command gc-ssf. The commands are init, which removes the
-files that build has made, build, which calls the application's build, and run. When init or build fails, the exit status is its result code. Settings of
-this server that have no option here are variables, such as MILLRACE_ORIGINS: millrace config lists them. docs/migrating.md has the differences.`,
+		Short: "Serve an application written for Simple Server Framework",
+		Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
+are init (removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
+status is the result code. Further settings of this server are variables, as MILLRACE_ORIGINS: millrace config lists them. docs/migrating.md has the differences.`,
 		Example:            ssfExamples,
 		DisableFlagParsing: true, // an option may have several values, and commands may be anywhere
 	}

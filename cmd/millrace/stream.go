@@ -21,12 +21,12 @@ func streamCommand() *cobra.Command {
 		Use:   "stream FILE|URL",
 		Short: "Send a video or a picture to a model, frame by frame",
 		Long: `Send a video to a model of a running server over WebSocket, in real time, and count how every frame ended. The source is a
-file, a camera (/dev/video0) or an address (rtsp, http, https, rtmp) that ffmpeg reads. Frames are scaled to what the
-model needs. It prints a line each second and a summary at the end; Ctrl-C ends it early, with its summary.
+file, a camera (/dev/video0) or an address for ffmpeg (rtsp, http, https, rtmp). Frames are scaled to the size of the
+model's input. stream prints a line each second and a summary at the end; Ctrl-C ends the stream early, with the summary.
 
-With --overlay the boxes, classes, keypoints and masks of the results are drawn over the frames and written as a video,
-which contains every frame that was sent, at its time. A frame without a result shows the newest earlier result, marked as
-such. If drawing is slower than the video, sending waits for it. The overlay of a picture is a picture.`,
+With --overlay the boxes, classes, keypoints and masks of the results are drawn over the frames and written as a video.
+The video has every sent frame at the frame's time. A frame without a result shows the newest earlier result, and a mark.
+If drawing is slower than the video, sending waits. The overlay of a picture is a picture.`,
 		Example: streamExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}

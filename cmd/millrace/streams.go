@@ -85,7 +85,7 @@ func listStreams(use string) *cobra.Command {
 func showStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show the state of a stream and all its counters",
+		Short:   "Show the state and all counters of a stream",
 		Example: "  millrace streams show door\n  millrace streams show door --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -113,9 +113,9 @@ func addStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME SOURCE --model MODEL",
 		Short: "Add a server stream",
-		Long: `Add a server stream: the server reads a camera or video and sends its frames to a model. SOURCE is an address that
-begins with one of ` + sources.RequestSchemes() + `. Others, such as files and devices, can only be given in the
-server's configuration, and addresses of private networks only there or with sources.allow_private.`,
+		Long: `Add a server stream: the server reads a camera or video and sends the frames to a model. SOURCE is an address:
+` + sources.RequestSchemes() + `. Files, devices and programs are sources of the server's configuration only; an address
+of a private network needs the setting sources.allow_private.`,
 		Example: `  millrace streams add door rtsp://viewer:secret@192.0.2.7/live --model find --fps 10
   millrace streams add yard https://example.com/yard.m3u8 --model find --webhook https://example.com/found --webhook-secret change-me`,
 		Args: wrongUsage(cobra.ExactArgs(2)),

@@ -14,11 +14,11 @@ import (
 func setStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME KEY=VALUE...",
-		Short: "Change settings of a stream while it runs",
-		Long: `Change settings of a stream while it runs: all that are given, or none if one is wrong. The keys are those of the configuration,
-sinks without "sinks." in front; KEY= and KEY=0 go back to the default. model=NAME makes NAME the only model. MODEL.KEY=VALUE
-changes the policy of one of several models and adds a model that the stream does not have; MODEL.remove=true removes one.
-Results go on: a new model takes the place of the one before it when it is ready, a new source with its first frame.`,
+		Short: "Change settings of a running stream",
+		Long: `Change settings of a running stream: all given settings, or none if a setting is wrong. The keys are the keys of a
+stream in the configuration, sinks without the prefix "sinks."; KEY= and KEY=0 go back to the default. model=NAME makes NAME
+the only model. MODEL.KEY=VALUE changes the policy of a model of the stream, or adds the model; MODEL.remove=true removes the
+model. Results continue: a new model replaces the old model when ready, a new source replaces the old source at its first frame.`,
 		Example: `  millrace streams set door max_age_ms=400 priority=high
   millrace streams set door model=motion
   millrace streams set door source=rtsp://192.0.2.8/live fps=5

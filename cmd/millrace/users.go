@@ -29,9 +29,9 @@ func usersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "users",
 		Short: "Add, list and remove the users of a file, and set their passwords",
-		Long: `Add, list and remove the users of a file, and set their passwords. A server reads the file with the setting auth.users, and a running one takes a change
-within a second of the next request. The file has a hash of each password (Argon2id). A user logs in at /session_login, or in the console. One without a password
-is named by a client certificate, a token of a provider or a module, and gets its roles here.`,
+		Long: `Add, list and remove the users of a file, and set their passwords. A server reads the file with the setting auth.users, and a running server takes a change
+within a second of the next request. The file has a hash of each password (Argon2id). A user logs in at /session_login, or in the console. A user without
+a password is named by a client certificate, a token of a provider or a module, and gets the roles of the file.`,
 		Example: usersExamples,
 	}
 	c.AddCommand(usersAddCommand(), usersPasswdCommand(), usersListCommand(), usersRemoveCommand())
@@ -85,8 +85,8 @@ func usersAddCommand() *cobra.Command {
 	var none bool
 	c := &cobra.Command{
 		Use:     "add FILE NAME",
-		Short:   "Add a user, with a password that is read from standard input",
-		Long:    "Add a user to a file, which is made if it is not there. The password is asked for, or read from standard input.",
+		Short:   "Add a user, with a password from standard input",
+		Long:    "Add a user to a file. A missing file is created. The password is asked for, or read from standard input.",
 		Example: "  millrace users add users.yaml eva --role infer --role watch\n  millrace users add users.yaml camera-7 --no-password",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 	}
@@ -132,7 +132,7 @@ func usersAddCommand() *cobra.Command {
 func usersPasswdCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "passwd FILE NAME",
-		Short:   "Set the password of a user, which is read from standard input",
+		Short:   "Set the password of a user, from standard input",
 		Example: "  millrace users passwd users.yaml eva",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -207,7 +207,7 @@ func usersListCommand() *cobra.Command {
 func usersRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove FILE NAME",
-		Short:   "Remove a user, whose sessions end with the next request",
+		Short:   "Remove a user; the user's sessions end with the next request",
 		Example: "  millrace users remove users.yaml eva",
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
