@@ -134,7 +134,11 @@ func (c *Client) Err() error {
 	if c.of == nil || c.vouched {
 		return nil
 	}
-	return c.gate.access.Unchanged(c.of)
+	now, err := c.gate.access.Current(c.of)
+	if err != nil {
+		return err
+	}
+	return c.of.Changed(now)
 }
 
 // OnEnd calls end once, with the error of Err, when the credentials of the client end. end must not block.
@@ -143,7 +147,19 @@ func (c *Client) OnEnd(end func(error)) (stop func()) {
 	if c.entered() != nil || c.of == nil || c.vouched {
 		return func() {}
 	}
-	return c.gate.access.Lasting().Add(c.of, end)
+	return c.gate.access.OnEnd(c.of, end)
+}
+
+// Ticket returns a new ticket, with which Gate.Redeem returns the client once. Errors: PermissionDenied; FlowControl;
+// Overloaded.
+func (c *Client) Ticket() (string, error) {
+	if err := c.entered(); err != nil {
+		return "", err
+	}
+	if c.account == nil {
+		return "", access.ErrStranger
+	}
+	return c.gate.access.Ticket(c.of, c.account)
 }
 
 // Principal returns the principal of the client, or the refused principal; nil where clients need no

@@ -9,27 +9,21 @@ import (
 	"millrace/stream/buf"
 )
 
-// Access knows the clients of a server. All methods are safe for concurrent use.
+// Access is what a gate needs of an access.Access. All methods are safe for concurrent use. See the methods of
+// access.Access.
 type Access interface {
-	// Required reports whether clients need credentials.
 	Required() bool
-	// Identify returns the principal of credentials. Identify counts an error, which is Unauthenticated.
 	Identify(ctx context.Context, c access.Credentials) (*access.Principal, error)
-	// Current returns a principal with its present roles and models, or an error when the credentials
-	// are no longer valid.
 	Current(p *access.Principal) (*access.Principal, error)
-	// Unchanged returns nil while the credentials of a principal are valid and its roles and models
-	// are the same.
-	Unchanged(p *access.Principal) error
-	// AccountOf returns the account of a principal, or of the address in c when p is nil.
+	OnEnd(p *access.Principal, end func(error)) (stop func())
 	AccountOf(p *access.Principal, c access.Credentials) *access.Account
-	// Count counts the outcome of a call's credentials. Identify has counted refused credentials.
+	Ticket(p *access.Principal, by *access.Account) (string, error)
+	Redeem(ticket string) (*access.Principal, *access.Account, error)
 	Count(o access.Outcome)
-	// Lasting has the connections, calls and replies of authenticated clients.
-	Lasting() *access.Lasting
-	// Audit writes a line of the audit log.
 	Audit(access.Act)
 }
+
+var _ Access = (*access.Access)(nil)
 
 // Gate lets clients in. An adapter gets a gate, and reaches models only by the Client of each call.
 // Enter and Identify of a zero Gate or a nil Gate refuse every client. A Gate is safe for concurrent use.
@@ -153,6 +147,22 @@ func (g *Gate) Vouch(p *access.Principal) *Client {
 	c := &Client{gate: g, of: p, account: a, vouched: true}
 	p.Client.Store(c)
 	return c
+}
+
+// Redeem uses a ticket up (Client.Ticket), and returns the client that requested the ticket. Redeem does not check
+// that the client's credentials are still valid. Errors: Unauthenticated.
+func (g *Gate) Redeem(ticket string) (*Client, error) {
+	if g == nil || g.access == nil {
+		return nil, errShut
+	}
+	p, a, err := g.access.Redeem(ticket)
+	switch {
+	case err != nil:
+		return nil, err
+	case p == nil && g.access.Required():
+		return nil, access.ErrStranger
+	}
+	return g.client(p, a), nil
 }
 
 // Owner returns the client of the server itself and of a Go program that embeds the server. The owner may

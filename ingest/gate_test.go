@@ -70,7 +70,7 @@ func uses(t *testing.T, c *Client) (did []string) {
 
 // keyed knows the clients whose only key is the name of a principal.
 type keyed struct {
-	*Everybody
+	*access.Access
 	principals map[string]*access.Principal
 }
 
@@ -85,7 +85,7 @@ func (k keyed) Identify(_ context.Context, c access.Credentials) (*access.Princi
 // TestForgottenIsRefused: what an adapter forgets is refused: a client that never entered, a gate that nobody has opened, a call without a role.
 func TestForgottenIsRefused(t *testing.T) {
 	all := &access.Principal{Key: "all", Name: "all", Roles: role.All}
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(access.Quotas{}), map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
 	refused, err := gate.Enter(t.Context(), access.Credentials{Keys: []string{"none"}}, access.Need{Role: role.Infer})
 	if stream.CodeOf(err) != stream.PermissionDenied || refused.Name() != "none" {
 		t.Fatalf("%v, %v", refused, err)
@@ -102,7 +102,10 @@ func TestForgottenIsRefused(t *testing.T) {
 	if did := uses(t, open); err != nil || len(did) != 1 || did[0] != "model" || open.Known() {
 		t.Errorf("a call that needs no credentials may %q, %v", did, err)
 	}
-	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil)} {
+	for name, g := range map[string]*Gate{"nil": nil, "zero": {}, "without access": NewGate(everything{}, nil), "of a nil access": NewGate(everything{}, (*access.Access)(nil)), "of a zero access": NewGate(everything{}, new(access.Access))} {
+		if c, err := g.Redeem(""); err == nil || uses(t, c) != nil {
+			t.Errorf("a gate that is %s redeems a ticket for %v", name, c)
+		}
 		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{Role: role.Infer}); err == nil || uses(t, c) != nil {
 			t.Errorf("a gate that is %s lets %v in", name, c)
 		}
@@ -110,7 +113,7 @@ func TestForgottenIsRefused(t *testing.T) {
 			t.Errorf("a gate that is %s identifies %v", name, c)
 		}
 	}
-	everybody := NewGate(everything{buf.NewPool(0)}, NewEverybody(access.Quotas{}))
+	everybody := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{}))
 	for name, g := range map[string]*Gate{"keys": gate, "no keys": everybody} {
 		if c, err := g.Enter(t.Context(), access.Credentials{Keys: []string{"all"}}, access.Need{}); stream.CodeOf(err) != stream.PermissionDenied || uses(t, c) != nil {
 			t.Errorf("with %s, a call without a role enters: %v", name, err)
@@ -129,7 +132,7 @@ func TestForgottenIsRefused(t *testing.T) {
 // TestLimitedClients: a client that is limited to some models uses these, lists these, and loads them as they are configured; a call about the
 // server as a whole is refused.
 func TestLimitedClients(t *testing.T) {
-	gate := NewGate(everything{buf.NewPool(0)}, keyed{NewEverybody(access.Quotas{}), map[string]*access.Principal{
+	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{
 		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}}, "b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
 	}})
 	enter := func(key string, n access.Need) (*Client, error) {
@@ -168,7 +171,7 @@ func TestLimitedClients(t *testing.T) {
 // TestQuotasOfAClient: the requests, streams, frames and loads of a client are charged to its account, and none of the owner's.
 func TestQuotasOfAClient(t *testing.T) {
 	one := 1
-	gate := NewGate(everything{buf.NewPool(0)}, NewEverybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
+	gate := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))
 	enter := func() (*Client, error) {
 		return gate.Enter(t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
 	}

@@ -108,7 +108,7 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 
 // clients returns what makes clients with quotas of their own.
 func (s *sequences) clients() func(name string, quotas map[string]float64) *ingest.Client {
-	gate := ingest.NewGate(s.backend, ingest.NewEverybody(access.Quotas{}))
+	gate := ingest.NewGate(s.backend, access.Everybody(access.Quotas{}))
 	return func(name string, quotas map[string]float64) *ingest.Client {
 		return gate.Vouch(&access.Principal{Key: name, Name: name, Roles: role.All, Quotas: quotas})
 	}

@@ -1,55 +1,62 @@
 package server
 
 import (
-	"context"
-	"time"
+	"net/netip"
+	"os"
 
-	"millrace/ingest"
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/config"
 	"millrace/ingest/access"
+	"millrace/internal/secret"
+	"millrace/stream"
 )
 
-// clients is the ingest.Access of a server.
-type clients struct{ s *Server }
+// sessionName is the name of the cookie of a session.
+const sessionName = "session_key"
 
-var _ ingest.Access = clients{}
-
-// Required implements ingest.Access.
-func (a clients) Required() bool { return a.s.auth.on() }
-
-// Identify implements ingest.Access.
-func (a clients) Identify(ctx context.Context, c access.Credentials) (*access.Principal, error) {
-	return a.s.auth.authenticate(ctx, c)
+// openAccess opens the access of the clients of a server, and has TLS ask for client certificates where these are
+// credentials.
+func openAccess(s *Server) (*access.Access, error) {
+	c := &s.cfg
+	key, err := secret.Read(c.APIKey)
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "api_key", "%w", err)
+	}
+	if short(key) { // see Exposed
+		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting", "api_key")
+	}
+	open := !authenticates(c)
+	o := access.Options{
+		Open: open, Key: key, Keys: c.Auth.Keys, Users: c.Auth.Users, ClientCA: c.TLS.ClientCA, Roles: c.Auth.Roles, Sessions: c.Auth.Sessions,
+		Module: access.ModuleOptions{Python: c.Auth.Python, File: c.Auth.Module, Env: config.WithoutSecrets(os.Environ())},
+		OIDC:   access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience, UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
+		Quotas: c.Quotas, Limit: s.limit, Memory: s.memory, Log: s.log,
+	}
+	if c.Audit != "" {
+		lines, err := s.observe.openAudit(c.Audit)
+		if err != nil {
+			return nil, err
+		}
+		o.Audit = access.NewAudit(lines, open, s.log)
+	}
+	a, err := access.New(o)
+	if err == nil {
+		a.Secure(s.tls)
+	}
+	return a, err
 }
 
-// Current implements ingest.Access.
-func (a clients) Current(p *access.Principal) (*access.Principal, error) {
-	return a.s.auth.valid(p, time.Now())
+// clientAddress returns the address of the client of a request, see access.Access.Address.
+func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
+	return s.access.Address(c.Context().RemoteAddr(), forwarded(c))
 }
 
-// Unchanged implements ingest.Access.
-func (a clients) Unchanged(p *access.Principal) error { return a.s.auth.still(p, time.Now()) }
-
-// AccountOf implements ingest.Access.
-func (a clients) AccountOf(p *access.Principal, c access.Credentials) *access.Account {
-	if p != nil {
-		return a.s.accounts.Of(p)
+// forwarded returns the last line of X-Forwarded-For in a request, or "".
+func forwarded(c *fiber.Ctx) string {
+	lines := c.Request().Header.PeekAll(fiber.HeaderXForwardedFor)
+	if len(lines) == 0 {
+		return ""
 	}
-	if c.Conn == nil && c.Remote != nil {
-		return a.s.accounts.OfAddress(a.s.addressOf(c.Remote, c.Forwarded))
-	}
-	return a.s.accountAt(c.Conn, c.Forwarded)
-}
-
-// Count implements ingest.Access.
-func (a clients) Count(o access.Outcome) { a.s.auth.count(o) }
-
-// Lasting implements ingest.Access.
-func (a clients) Lasting() *access.Lasting { return &a.s.auth.lasting }
-
-// Audit implements ingest.Access.
-func (a clients) Audit(x access.Act) {
-	if x.Address == "" && x.Remote != nil {
-		x.Address = addressText(a.s.addressOf(x.Remote, x.Forwarded))
-	}
-	a.s.audit.write(x)
+	return string(lines[len(lines)-1])
 }

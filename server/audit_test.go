@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -231,15 +230,15 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit = Off, file })
 	begun := time.Now()
-	for range 2 * strangersBurst {
+	for range 2 * access.StrangersBurst {
 		for _, path := range []string{"/logout", "/login", "/session_login"} { // done, refused and then flow_control, unsupported
 			newBrowser(t, k.URL("http")).ask(t, "POST", path, "")
 		}
 	}
-	most := strangersBurst + int(strangers*time.Since(begun).Seconds()) + 1
+	most := access.StrangersBurst + int(access.Strangers*time.Since(begun).Seconds()) + 1
 	text := string(must(os.ReadFile(file)))
-	if n := strings.Count(text, "\n"); n < strangersBurst || n > most {
-		t.Errorf("%d lines, want between %d and %d", n, strangersBurst, most)
+	if n := strings.Count(text, "\n"); n < access.StrangersBurst || n > most {
+		t.Errorf("%d lines, want between %d and %d", n, access.StrangersBurst, most)
 	}
 	for _, code := range []string{`"code":""`, `"code":"unauthenticated"`, `"code":"flow_control"`, `"code":"unsupported"`} {
 		if !strings.Contains(text, code) {
@@ -247,11 +246,11 @@ func TestAuditBoundsStrangers(t *testing.T) {
 		}
 	}
 	before := strings.Count(text, `"principal":"all"`)
-	for range 2 * strangersBurst {
+	for range 2 * access.StrangersBurst {
 		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
 	}
-	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*strangersBurst {
-		t.Errorf("%d lines of a client with a key, want %d", n, before+2*strangersBurst)
+	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*access.StrangersBurst {
+		t.Errorf("%d lines of a client with a key, want %d", n, before+2*access.StrangersBurst)
 	}
 }
 
@@ -268,20 +267,15 @@ func TestAuditCannotBeWritten(t *testing.T) {
 			t.Errorf("%s %s", r.Status, text)
 		}
 	}
-	if lost, _ := k.audit.stats(); lost != 3 {
+	if lost, _ := k.access.AuditLost(); lost != 3 {
 		t.Errorf("%d lines were lost, want 3", lost)
 	}
 	if n := strings.Count(string(must(os.ReadFile(log))), "a line of the audit log could not be written"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
 	file := filepath.Join(dir, "audit.log")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), k.audit.file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if k.audit, err = openAudit(file, true, k.log); err != nil {
-		t.Fatal(err)
-	}
+	k = startKeyed(t, func(c *Config) { c.GRPC, c.Audit, c.Auth.Users = Off, file, users })
+	b = newBrowser(t, k.URL("http"))
 	b.ask(t, "POST", "/session_login", "eva:wrong")
 	if text := string(must(os.ReadFile(file))); !strings.Contains(text, `"target":"eva"`) || strings.Contains(text, "wrong") {
 		t.Errorf("%s", text)

@@ -321,12 +321,12 @@ func TestRolesSuffice(t *testing.T) {
 			}
 		}
 	}
-	if got := k.auth.stats(); got["allowed"] != 32 || got["missing"]+got["wrong"]+got["expired"]+got["denied"]+got["limited"] != 0 {
+	if got := k.access.Outcomes(); got["allowed"] != 32 || got["missing"]+got["wrong"]+got["expired"]+got["denied"]+got["limited"] != 0 {
 		t.Errorf("counted %v", got)
 	}
 	for name, header := range map[string]string{"missing": "", "wrong": "api_key: x\r\n", "expired": "api_key: " + k.keys["old"] + "\r\n", "denied": "api_key: " + k.keys["metrics"] + "\r\n"} {
 		k.request(t, "GET", "/v2", header)
-		if got := k.auth.stats(); got[name] != 1 {
+		if got := k.access.Outcomes(); got[name] != 1 {
 			t.Errorf("%s is counted %v", name, got)
 		}
 	}
@@ -344,7 +344,7 @@ func TestRolesSuffice(t *testing.T) {
 func TestKeysAreReadAgain(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	ask := func(name string) int {
-		k.auth.keys.Recheck()
+		k.access.Recheck()
 		status, _ := k.request(t, "GET", "/v2", "api_key: "+k.keys[name]+"\r\n")
 		return status
 	}
@@ -492,15 +492,24 @@ func TestTicketsAreOfPrincipals(t *testing.T) {
 	later, _, _ := strings.Cut(rest, `"`)
 	k.all, _ = access.WithoutKey(k.all, "infer")
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+later)...); got != 401 {
 		t.Errorf("with the ticket of a key that was revoked: %d %s", got, text)
 	}
 	ended := &access.Principal{Key: "oidc:eva", Name: "eva", Roles: role.All, Expires: time.Now()}
-	if err := (clients{k.Server}).Unchanged(ended); stream.CodeOf(err) != stream.Unauthenticated {
+	if err := unchanged(k.access, ended); stream.CodeOf(err) != stream.Unauthenticated {
 		t.Errorf("with the ticket of a token that has expired: %v", err)
 	}
 	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+protocol)...); got != 401 {
 		t.Errorf("with a ticket that was used: %d %s", got, text)
 	}
+}
+
+// unchanged returns nil while the credentials of a principal are valid, with the same roles and models.
+func unchanged(a *access.Access, p *access.Principal) error {
+	now, err := a.Current(p)
+	if err != nil {
+		return err
+	}
+	return p.Changed(now)
 }

@@ -23,9 +23,7 @@ const minKey = 16
 // has to authenticate and the setting insecure does not allow it, or one for an api_key that others could guess there.
 // The commands that start a server call it; New does not.
 func Exposed(ctx context.Context, c Config) (errs []error) {
-	key, err := secret.Read(c.APIKey)
-	short := err == nil && short(key) // New reports an error
-	open := !authenticates(&c)
+	open, short := !authenticates(&c), shortKey(&c)
 	if c.Insecure || !open && !short {
 		return nil
 	}
@@ -43,6 +41,12 @@ func Exposed(ctx context.Context, c Config) (errs []error) {
 
 // short reports whether there is a key, of fewer characters than minKey.
 func short(key string) bool { return key != "" && utf8.RuneCountInString(key) < minKey }
+
+// shortKey reports whether the api_key of a configuration is short. New reports an api_key that cannot be read.
+func shortKey(c *Config) bool {
+	key, err := secret.Read(c.APIKey)
+	return err == nil && short(key)
+}
 
 func errShort(setting, addr string) error {
 	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",

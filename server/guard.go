@@ -55,7 +55,7 @@ func (s *Server) guardRoutes() error {
 				return fmt.Errorf("server: %s %s has no role: each route is described in the openapi.go of its package", r.Method, r.Path)
 			}
 			var first []fiber.Handler
-			if audited(of) && s.audit != nil {
+			if audited(of) && s.access.Audits() {
 				first = []fiber.Handler{s.auditRoute(r.Path)}
 			}
 			first = append(first, s.guard(of, s.roleOf(of), modelIn(r.Path)))
@@ -111,8 +111,8 @@ func modelIn(path string) string {
 // behind it. A client that is limited to some models may use routes of these models, and routes whose handler regards the limit.
 func (s *Server) guard(r *openapi.Route, needed role.Role, model string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		if r.WebSocket && s.auth.on() && ws.OffersTicket(c) { // the handler has the ticket's client enter
-			if err := s.accountAt(c.Context().Conn(), forwarded(c)).Take(stream.QuotaRequests, 1, 0); err != nil {
+		if r.WebSocket && s.access.Required() && ws.OffersTicket(c) { // the handler has the ticket's client enter
+			if err := s.access.AccountAt(c.Context().Conn(), forwarded(c)).Take(stream.QuotaRequests, 1, 0); err != nil {
 				return err
 			}
 			return c.Next()
@@ -139,7 +139,7 @@ func (s *Server) guardHandler(needed role.Role, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
 		switch {
-		case !s.auth.on():
+		case !s.access.Required():
 			accept.Spoke(conn)
 			h.ServeHTTP(w, r)
 			return
@@ -179,7 +179,7 @@ type enteredKey struct{}
 func (s *Server) enter(c *fiber.Ctx, n access.Need) (answered bool, err error) {
 	of := access.Credentials{Conn: c.Context().Conn()}
 	switch {
-	case !s.auth.on():
+	case !s.access.Required():
 		of.Forwarded = forwarded(c)
 	case n.Role != role.Open:
 		of = s.credentialsOf(c, s.ssfRoot())
@@ -216,7 +216,7 @@ func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
 	if query {
 		of.Key(c.Query(access.KeyName))
 	}
-	if s.auth.clients != nil {
+	if s.access.Certificates() {
 		if state := c.Context().TLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
 			of.Certificates = state.PeerCertificates
 		}
@@ -228,7 +228,7 @@ func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
 func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
 	if s.ssfRoot() { // as clients of Simple Server Framework expect it
 		detail := "Invalid credentials (Login first with /login?api_key=<key>)"
-		if s.auth.key == "" && s.auth.passwords() {
+		if !s.access.OwnKey() && s.access.Passwords() {
 			detail = "Invalid session (Login first with /session_login)"
 		}
 		return c.Status(fiber.StatusForbidden).JSON(map[string]string{"detail": detail, "error": err.Error(), "code": string(stream.PermissionDenied)})

@@ -10,9 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -40,7 +38,7 @@ func TestLongConnectionsEnd(t *testing.T) {
 	})
 	k.add(t, "gone", role.All, time.Time{})
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	web := func(path, key string, protocols ...string) *websocket.Conn {
 		t.Helper()
 		d := websocket.Dialer{Subprotocols: protocols}
@@ -81,12 +79,12 @@ func TestLongConnectionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Body.Close()
-	for k.auth.lasting.Len() < 6 { // until each connection has begun
+	for k.access.Pending() < 6 { // until each connection has begun
 		time.Sleep(time.Millisecond)
 	}
 	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	for name, c := range sockets {
 		last := ""
 		for {
@@ -126,7 +124,7 @@ func TestUnreadCallsEnd(t *testing.T) {
 	k := startKeyed(t, nil)
 	k.add(t, "gone", role.All, time.Time{})
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -149,16 +147,16 @@ func TestUnreadCallsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
-	of := k.accounts.Of(p)
+	p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{k.keys["gone"]}})
+	of := k.access.AccountOf(p, access.Credentials{})
 	eventually(t, func() bool {
 		g, err := k.models.Group("echo", "")
-		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 && k.auth.lasting.Len() == 2
+		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 && k.access.Pending() == 2
 	})
 	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
-	k.auth.keys.Recheck()
-	eventually(t, func() bool { return of.Used(stream.QuotaStreams) == 0 && k.auth.lasting.Len() == 0 })
+	k.access.Recheck()
+	eventually(t, func() bool { return of.Used(stream.QuotaStreams) == 0 && k.access.Pending() == 0 })
 	if _, err := asked.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
 		t.Errorf("reflection: %v", err)
 	}
@@ -176,7 +174,7 @@ func TestMessagesThatComeLate(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Audit = file })
 	k.add(t, "gone", role.All, time.Time{})
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -201,12 +199,12 @@ func TestMessagesThatComeLate(t *testing.T) {
 		}
 		calls = append(calls, call)
 	}
-	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
-	of := k.accounts.Of(p)
+	p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{k.keys["gone"]}})
+	of := k.access.AccountOf(p, access.Credentials{})
 	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
 	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	for i, call := range calls {
 		if err := call.SendMsg(late[i].in); err != nil {
 			t.Fatal(err)
@@ -235,7 +233,7 @@ func TestBodiesThatComeLate(t *testing.T) {
 	})
 	k.add(t, "gone", role.All, time.Time{})
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	var conns []net.Conn
 	manage := []string{
 		"POST /v2/repository/models/echo/load", "POST /v2/repository/models/echo/unload", "POST /v2/workers/echo/scale", "POST /v2/systemsharedmemory/region/x/register",
@@ -252,12 +250,12 @@ func TestBodiesThatComeLate(t *testing.T) {
 		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\napi_key: %s\r\n%s", request, k.keys["gone"], body)
 		conns = append(conns, c)
 	}
-	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
-	of := k.accounts.Of(p)
+	p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{k.keys["gone"]}})
+	of := k.access.AccountOf(p, access.Credentials{})
 	eventually(t, func() bool { return of.Used(stream.QuotaRequests) == int64(len(late)) })
 	k.all, _ = access.WithoutKey(k.all, "gone")
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	for i, c := range conns {
 		rest := "1\r\n}\r\n0\r\n\r\n"
 		if i == 0 {
@@ -285,68 +283,6 @@ func TestBodiesThatComeLate(t *testing.T) {
 	}
 }
 
-// TestCredentialsEnd: what was begun with a session ends with the logout, with a token when that expires, and with any when its roles are changed.
-func TestCredentialsEnd(t *testing.T) {
-	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
-	synctest.Test(t, func(t *testing.T) {
-		a := &authenticator{required: true, keys: k.auth.keys, sessions: access.NewSessions(time.Hour)}
-		keyOf := func(name string) *access.Principal {
-			p, _ := a.keys.Authenticate(k.keys[name], time.Now())
-			return p
-		}
-		text, err := a.sessions.Begin(&access.Principal{Key: access.KeyName, Name: "eva", Roles: role.All}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _ := a.sessions.Find(text, time.Now())
-		inSession := a.current(p, time.Now())
-		var mu sync.Mutex
-		ended := map[string]error{}
-		add := func(name string, p *access.Principal) {
-			a.lasting.Add(p, func(err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				ended[name] = err
-			})
-		}
-		add("session", inSession)
-		add("token", &access.Principal{Key: access.KeyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
-		add("changed", &access.Principal{Key: keyOf("watch").Key, Name: "watch", Roles: role.All})
-		add("stays", &access.Principal{Key: access.KeyName, Name: "own", Roles: role.All})
-		ctx, stop := contextOf(t)
-		done := make(chan struct{})
-		go func() { a.checkLong(ctx); close(done) }()
-		want := func(names ...string) {
-			t.Helper()
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if len(ended) != len(names) {
-				t.Errorf("%v ended, want %v", ended, names)
-			}
-			for _, name := range names {
-				if ended[name] == nil {
-					t.Errorf("%s did not end", name)
-				}
-			}
-		}
-		time.Sleep(checkLasting + 1)
-		want("changed")
-		a.sessions.End(text)
-		time.Sleep(checkLasting)
-		want("changed", "session")
-		time.Sleep(7 * time.Second)
-		want("changed", "session")
-		time.Sleep(2 * time.Second)
-		want("changed", "session", "token")
-		if a.lasting.Len() != 1 {
-			t.Errorf("%d are left", a.lasting.Len())
-		}
-		stop()
-		<-done
-	})
-}
-
 // TestTicketsAndRefusalsAreCounted: a ticket counts when it is used, and a call of gRPC for a model of others as denied.
 func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Log = config.Log{Level: "error"} })
@@ -366,13 +302,13 @@ func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 	if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); err != nil {
 		t.Error(err)
 	}
-	if got := k.auth.stats(); got["denied"] != 2 || got["allowed"] != 1 {
+	if got := k.access.Outcomes(); got["denied"] != 2 || got["allowed"] != 1 {
 		t.Errorf("%v", got)
 	}
 	for i, want := range []string{"wrong", "wrong"} {
 		header := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: millrace.ticket.none\r\n"
 		k.request(t, "GET", "/v2/models/echo/stream", header)
-		if got := k.auth.stats()[want]; got != uint64(i+1) {
+		if got := k.access.Outcomes()[want]; got != uint64(i+1) {
 			t.Errorf("%s: %d", want, got)
 		}
 	}
@@ -384,7 +320,7 @@ func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 	entry, text := access.NewKey("cut", access.Grant{Roles: role.All.Names(), Models: []string{"echo", "other"}})
 	k.all = append(k.all, entry)
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	type message struct {
 		Type, Code string
 		Token      string `json:"resume_token"`
@@ -409,7 +345,7 @@ func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 			}
 		}
 		c.Close()
-		for k.auth.lasting.Len() > 0 { // until the server knows that the connection is lost
+		for k.access.Pending() > 0 { // until the server knows that the connection is lost
 			time.Sleep(time.Millisecond)
 		}
 		return m
@@ -420,7 +356,7 @@ func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 	}
 	k.all[len(k.all)-1].Models = []string{"echo"}
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	if m = connect(m.Token); m.Type != "error" || m.Code != "not_found" {
 		t.Errorf("with fewer models: %+v", m)
 	}

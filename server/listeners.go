@@ -81,8 +81,8 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.auth.on(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
-		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.isProxy,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
+		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.access.IsProxy,
 	})
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	s.traceRoutes(h.App)
 	s.traceSettingRoutes(h.App)
 	s.openapiRoutes(h.App)
-	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.auth.on(), Passwords: s.auth.passwords(), Managed: s.managesHere})
+	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.access.Required(), Passwords: s.access.Passwords(), Managed: s.managesHere})
 	s.http = h
 	return httpServer{h, s}, nil
 }

@@ -40,7 +40,7 @@ var loginRoutes = []openapi.Route{
 
 // serveLogins registers the routes for sessions.
 func (s *Server) serveLogins(app *fiber.App) {
-	if !s.auth.on() {
+	if !s.access.Required() {
 		return
 	}
 	app.Get("/login", s.loginWithKey)
@@ -52,7 +52,7 @@ func (s *Server) serveLogins(app *fiber.App) {
 		app.Post(path, s.logout)
 	}
 	app.Get("/session_status", func(c *fiber.Ctx) error {
-		p, err := s.auth.authenticate(c.UserContext(), s.credentialsOf(c, s.ssfRoot()))
+		p, err := s.access.Identify(c.UserContext(), s.credentialsOf(c, s.ssfRoot()))
 		if err != nil {
 			return s.refuseCredentials(c, err)
 		}
@@ -66,14 +66,7 @@ func (s *Server) attempt(c *fiber.Ctx) error {
 	if err := fromElsewhere(c); err != nil {
 		return err
 	}
-	wait := s.auth.logins.Allow(s.clientAddress(c), time.Now())
-	if wait == 0 {
-		return nil
-	}
-	s.auth.count(access.TooMany)
-	err := stream.Errorf(stream.FlowControl, "", "too many attempts to log in from this address: wait %v for the next one", wait)
-	err.After = wait
-	return err
+	return s.access.Attempt(s.clientAddress(c))
 }
 
 func (s *Server) loginWithKey(c *fiber.Ctx) error {
@@ -82,7 +75,7 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 	}
 	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.ssfRoot())
 	of.Session, of.Certificates = "", nil // a session cannot prolong itself, and a certificate comes with each connection
-	p, err := s.auth.authenticate(c.UserContext(), of)
+	p, err := s.access.Identify(c.UserContext(), of)
 	if err != nil {
 		return s.refuseCredentials(c, err)
 	}
@@ -90,7 +83,7 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 }
 
 func (s *Server) loginWithPassword(c *fiber.Ctx) error {
-	if !s.auth.passwords() {
+	if !s.access.Passwords() {
 		return stream.Errorf(stream.Unsupported, "", "nobody can log in with a password here: use /login with a key (auth.users and auth.module are not set)")
 	}
 	if err := s.attempt(c); err != nil {
@@ -100,14 +93,14 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	var p *access.Principal
 	if ok {
 		var err error
-		if p, err = s.login(c, name, password); err != nil {
+		if p, err = s.password(c, name, password); err != nil {
 			return err
 		}
 	}
 	if p != nil {
 		return s.begin(c, p)
 	}
-	s.auth.count(access.Wrong)
+	s.access.Count(access.Wrong)
 	c.Locals(attemptKey{}, name)
 	s.log.Warn("failed to authenticate a user", "user", name)
 	if c.Method() == fiber.MethodGet { // a page that sends POST asks the user itself
@@ -117,6 +110,13 @@ func (s *Server) loginWithPassword(c *fiber.Ctx) error {
 	}
 	err := stream.Errorf(stream.Unauthenticated, "", "the name or the password is wrong: send them as HTTP Basic")
 	return c.Status(fiber.StatusUnauthorized).JSON(map[string]string{"detail": "Invalid credentials", "error": err.Error(), "code": string(stream.Unauthenticated)})
+}
+
+// password returns the principal with a name and a password, or nil. The client's connection does not give way to
+// other connections during the check.
+func (s *Server) password(c *fiber.Ctx, name, password string) (*access.Principal, error) {
+	defer httpd.Busy(c.Context())()
+	return s.access.Password(c.UserContext(), name, password)
 }
 
 // basic returns the name and the password of a header Authorization of HTTP Basic.
@@ -135,12 +135,11 @@ func basic(value string) (name, password string, ok bool) {
 // begin begins a session.
 func (s *Server) begin(c *fiber.Ctx, p *access.Principal) error {
 	c.Locals(actorKey{}, p)
-	s.auth.sessions.End(c.Cookies(sessionName)) // that the browser had before
-	text, err := s.auth.sessions.Begin(p, time.Now())
+	s.access.End(c.Cookies(sessionName)) // that the browser had before
+	text, err := s.access.Begin(p)
 	if err != nil {
 		return err
 	}
-	s.auth.count(access.Allowed)
 	s.log.Info("Created session", "user", p.Name)
 	s.setSession(c, text, int(s.cfg.Auth.Sessions/time.Second))
 	if c.Method() == fiber.MethodPost {
@@ -166,7 +165,7 @@ func (s *Server) logout(c *fiber.Ctx) error {
 	if err := fromElsewhere(c); err != nil {
 		return err
 	}
-	if p := s.auth.sessions.End(c.Cookies(sessionName)); p != nil {
+	if p := s.access.End(c.Cookies(sessionName)); p != nil {
 		c.Locals(actorKey{}, p)
 		s.log.Info("Deleted session", "user", p.Name)
 	}
@@ -189,7 +188,7 @@ func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
 
 // keyHeader returns access.KeyName if clients need a key.
 func (s *Server) keyHeader() string {
-	if !s.auth.on() {
+	if !s.access.Required() {
 		return ""
 	}
 	return access.KeyName

@@ -154,7 +154,7 @@ func TestSessions(t *testing.T) {
 		if err := access.WriteUsers(users, list); err != nil {
 			t.Fatal(err)
 		}
-		k.auth.users.Recheck()
+		k.access.Recheck()
 	}
 	write(nil)
 	r, text = b.ask(t, "GET", "/session_status", "")
@@ -213,7 +213,7 @@ func TestSessionsOfKeys(t *testing.T) {
 	want("a login with a session only, which would prolong itself", r, text, 401)
 	k.all, _ = access.WithoutKey(k.all, "watch")
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	r, text = page.ask(t, "GET", "/v2/status", "")
 	want("when the key was revoked", r, text, 401)
 }
@@ -270,29 +270,14 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLoginsAtOnce: a login beyond those that are checked or wait for it is refused and counted, and so is one without memory.
-func TestLoginsAtOnce(t *testing.T) {
+// TestLoginWithoutMemory: a login is refused when there is no memory for the check of the password.
+func TestLoginWithoutMemory(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	writeUsers(t, users)
-	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users, c.Memory.Budget = Off, users, 32<<20 })
-	for _, c := range []struct {
-		waiting, limited int
-		want             string
-	}{
-		{maxLogins, 1, "logins are being checked"},
-		{0, 0, "memory.budget"}, // a check takes 64 MiB
-	} {
-		before := k.auth.stats()["limited"]
-		for range c.waiting {
-			k.auth.checking <- struct{}{}
-		}
-		r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:secret of eva")
-		for range c.waiting {
-			<-k.auth.checking
-		}
-		if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(text, c.want) || k.auth.stats()["limited"] != before+uint64(c.limited) {
-			t.Errorf("with %d that wait: %s %s %v", c.waiting, r.Status, text, r.Header)
-		}
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Auth.Users, c.Memory.Budget = Off, users, 32<<20 }) // a check takes 64 MiB
+	r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:secret of eva")
+	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(text, "memory.budget") || k.access.Outcomes()["limited"] != 0 {
+		t.Errorf("%s %s %v", r.Status, text, r.Header)
 	}
 }
 
@@ -486,8 +471,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 	late := must(x509.ParseCertificate(of["eva"].Certificate[0])) // as on a connection that has been open for long
 	late.NotAfter = time.Now()
-	before := k.auth.stats()["expired"]
-	if p, err := k.auth.authenticate(t.Context(), access.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.auth.stats()["expired"] != before+1 {
+	before := k.access.Outcomes()["expired"]
+	if p, err := k.access.Identify(t.Context(), access.Credentials{Certificates: []*x509.Certificate{late}}); p != nil || stream.CodeOf(err) != stream.Unauthenticated || k.access.Outcomes()["expired"] != before+1 {
 		t.Errorf("with a certificate that has expired since: %v %v", p, err)
 	}
 
@@ -513,22 +498,22 @@ func TestClientCertificates(t *testing.T) {
 	if http, call := ask(); http != 200 || call != codes.OK {
 		t.Errorf("before the authority changes: %d %v", http, call)
 	}
-	open, err := k.auth.authenticate(t.Context(), access.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
+	open, err := k.access.Identify(t.Context(), access.Credentials{Certificates: []*x509.Certificate{must(x509.ParseCertificate(of["eva"].Certificate[0]))}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.auth.still(open, time.Now()); err != nil {
+	if err := unchanged(k.access, open); err != nil {
 		t.Errorf("what is open before the authority changes: %v", err)
 	}
 	other, _ := certificates(t, "eva")
 	if err := os.WriteFile(ca, append(must(os.ReadFile(other)), '\n'), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.auth.clients.Recheck()
+	k.access.Recheck()
 	if http, call := ask(); http != 401 || call != codes.Unauthenticated {
 		t.Errorf("on open connections after the authority was removed: %d %v", http, call)
 	}
-	if k.auth.still(open, time.Now()) == nil {
+	if unchanged(k.access, open) == nil {
 		t.Error("what was open lasts after the authority was removed")
 	}
 }
@@ -568,7 +553,7 @@ func TestModuleLogsIn(t *testing.T) {
 	if err := access.WriteUsers(users, []access.User{{Name: "EVA", Grant: access.Grant{Roles: []string{"infer"}, Expires: time.Now()}}}); err != nil {
 		t.Fatal(err)
 	}
-	k.auth.users.Recheck()
+	k.access.Recheck()
 	if r, text := b.ask(t, "GET", "/v2/status", ""); r.StatusCode != 401 {
 		t.Errorf("with an entry that has expired: %s %s", r.Status, text)
 	}

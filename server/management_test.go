@@ -345,7 +345,7 @@ func TestSocketOfManagement(t *testing.T) {
 	}
 	_ = conn.Close()
 	unix := &net.UnixAddr{Net: "unix"}
-	if a := s.addressOf(unix, "192.0.2.7"); a.IsValid() {
+	if a := s.access.Address(unix, "192.0.2.7"); a.IsValid() {
 		t.Errorf("a client of the socket has made itself %v", a)
 	}
 	if got := s.Addr("http"); !reachesTLS(t, got) {

@@ -75,7 +75,7 @@ func (k *keyed) revoke(t *testing.T, name string) {
 	t.Helper()
 	k.all, _ = access.WithoutKey(k.all, name)
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 }
 
 // TestNativeCredentials: a Go program acts for whom the credentials are of, in the forms of the protocols, and for nobody by others; they allow
@@ -84,31 +84,32 @@ func TestNativeCredentials(t *testing.T) {
 	k := startKeyed(t, nil)
 	k.add(t, "gone", role.All, time.Time{})
 	k.write(t)
-	k.auth.keys.Recheck()
-	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
-	session := must(k.auth.sessions.Begin(p, time.Now()))
-	ended := must(k.auth.sessions.Begin(p, time.Now()))
-	k.auth.sessions.End(ended)
+	k.access.Recheck()
+	p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{k.keys["gone"]}})
+	session := must(k.access.Begin(p))
+	ended := must(k.access.Begin(p))
+	k.access.End(ended)
 	bad := []struct {
 		with    native.Credentials
-		outcome access.Outcome
+		outcome string
 		text    string
 	}{
-		{native.Credentials{}, access.Missing, "the key is missing"},
-		{native.Credentials{Key: "nobody's"}, access.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["gone"] + "x"}, access.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: "Basic " + k.keys["gone"]}, access.Wrong, "the key or token is wrong"},
-		{native.Credentials{Key: k.keys["old"]}, access.Expired, "has expired"},
-		{native.Credentials{Session: ended}, access.Expired, "the session has ended"},
+		{native.Credentials{}, "missing", "the key is missing"},
+		{native.Credentials{Key: "nobody's"}, "wrong", "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["gone"] + "x"}, "wrong", "the key or token is wrong"},
+		{native.Credentials{Key: "Basic " + k.keys["gone"]}, "wrong", "the key or token is wrong"},
+		{native.Credentials{Key: k.keys["old"]}, "expired", "has expired"},
+		{native.Credentials{Session: ended}, "expired", "the session has ended"},
 	}
 	for _, c := range bad {
-		before := k.auth.counts[c.outcome].Load()
-		if _, err := k.Native().Authenticate(t.Context(), c.with); stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), c.text) || k.auth.counts[c.outcome].Load() != before+1 {
-			t.Errorf("%+v: %v; want %s, counted as %s", c.with, err, c.text, outcomeNames[c.outcome])
+		before := k.access.Outcomes()[c.outcome]
+		if _, err := k.Native().Authenticate(t.Context(), c.with); stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), c.text) || k.access.Outcomes()[c.outcome] != before+1 {
+			t.Errorf("%+v: %v; want %s, counted as %s", c.with, err, c.text, c.outcome)
 		}
 	}
 	good := []native.Credentials{{Key: k.keys["gone"]}, {Key: "Bearer " + k.keys["gone"]}, {Key: "bearer " + k.keys["gone"]}, {Session: session}}
 	var clients []*native.Client
+	allowed := k.access.Outcomes()["allowed"]
 	for _, with := range good {
 		c := must(k.Native().Authenticate(t.Context(), with))
 		for _, of := range nativeCalls {
@@ -118,11 +119,11 @@ func TestNativeCredentials(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	if n := k.auth.counts[access.Allowed].Load(); n != uint64(len(good)*len(nativeCalls)) {
+	if n := k.access.Outcomes()["allowed"] - allowed; n != uint64(len(good)*len(nativeCalls)) {
 		t.Errorf("%d calls are counted as allowed", n)
 	}
 	k.revoke(t, "gone")
-	before := k.auth.counts[access.Expired].Load()
+	before := k.access.Outcomes()["expired"]
 	for i, c := range clients {
 		for _, of := range nativeCalls {
 			if err := of.call(t.Context(), c, "echo"); stream.CodeOf(err) != stream.Unauthenticated {
@@ -133,14 +134,14 @@ func TestNativeCredentials(t *testing.T) {
 			t.Errorf("%+v: models after the key was revoked: %v", good[i], got)
 		}
 	}
-	if n := k.auth.counts[access.Expired].Load() - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
+	if n := k.access.Outcomes()["expired"] - before; n != uint64(len(clients)*(len(nativeCalls)+1)) {
 		t.Errorf("%d calls are counted as expired", n)
 	}
 	if _, err := k.clientOf(t, "all").As(native.User{Name: "eva"}); stream.CodeOf(err) != stream.PermissionDenied {
 		t.Errorf("a client that acts for somebody acts for others: %v", err)
 	}
-	if k.auth.lasting.Len() != 0 {
-		t.Errorf("%d streams are left", k.auth.lasting.Len())
+	if k.access.Pending() != 0 {
+		t.Errorf("%d streams are left", k.access.Pending())
 	}
 }
 
@@ -268,7 +269,7 @@ func TestNativeQuotas(t *testing.T) {
 	}
 	k, all := startQuotas(t, own, func(c *Config) { c.Models = append(c.Models, workers.Config{Name: "find", Source: "motion"}) })
 	used := func(name string) access.Use {
-		for _, u := range k.accounts.Uses() {
+		for _, u := range k.access.Uses() {
 			if u.Name == name {
 				return u
 			}
@@ -353,7 +354,7 @@ func TestNativeStreamsEnd(t *testing.T) {
 		k.add(t, name, role.All, time.Time{})
 	}
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	clients := map[string]*native.Client{"program": k.Native(), "user": must(k.Native().As(native.User{Name: "gone"}))}
 	for _, name := range names {
 		clients[name] = k.clientOf(t, name)
@@ -377,7 +378,7 @@ func TestNativeStreamsEnd(t *testing.T) {
 		}
 		streams[name] = o
 	}
-	if n := k.auth.lasting.Len(); n != len(names) {
+	if n := k.access.Pending(); n != len(names) {
 		t.Fatalf("%d streams may end", n)
 	}
 	for i := range k.all {
@@ -390,7 +391,7 @@ func TestNativeStreamsEnd(t *testing.T) {
 	}
 	k.revoke(t, "gone")
 	now := time.Now()
-	k.auth.lasting.Check(func(p *access.Principal) error { return k.auth.still(p, now) }) // as each second
+	k.access.Check(now) // as each second
 	for name, want := range map[string]string{"gone": "gone was removed", "changed": "roles or models of changed were changed", "expired": "expired was removed or has expired"} {
 		o := streams[name]
 		if err := <-o.failed; stream.CodeOf(err) != stream.Unauthenticated || !strings.Contains(err.Error(), want) {
@@ -414,7 +415,7 @@ func TestNativeStreamsEnd(t *testing.T) {
 			t.Errorf("%s: %s", name, why)
 		}
 	}
-	if n := k.auth.lasting.Len(); n != 0 {
+	if n := k.access.Pending(); n != 0 {
 		t.Errorf("%d streams that have ended are left", n)
 	}
 }

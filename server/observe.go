@@ -15,6 +15,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/access"
 	"millrace/ingest/apps"
 	"millrace/ingest/frames"
 	"millrace/ingest/grpc"
@@ -39,6 +40,7 @@ type observer struct {
 	isoTimes atomic.Bool         // the log's times are called ISO8601
 	debug    *tracing.DebugLog
 	logFile  *tracing.LogFile // nil = none
+	audit    *tracing.LogFile // nil = there is no audit log
 	tracer   *spans.Tracer    // nil = none
 }
 
@@ -62,9 +64,9 @@ func newObserver(s *Server) (*observer, error) {
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
 		Accepted: s.connections,
-		Audit:    func() (uint64, bool) { return s.audit.stats() },
-		Auth:     func() map[string]uint64 { return s.auth.stats() },
-		Uses:     s.accounts.Uses,
+		Audit:    func() (uint64, bool) { return s.access.AuditLost() },
+		Auth:     func() map[string]uint64 { return s.access.Outcomes() },
+		Uses:     func() []access.Use { return s.access.Uses() },
 		Traces:   o.traces,
 
 		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton, SSF: s.cfg.Metrics.SSF,
@@ -85,10 +87,19 @@ func (o *observer) close() {
 	o.tracer.Close()
 	o.debug.Close()
 	o.limiter.Close()
-	if err := o.logFile.Close(); err != nil {
+	if err := errors.Join(o.logFile.Close(), o.audit.Close()); err != nil {
 		o.log.Warn("the log file did not close", "error", err)
 	}
 }
+
+// openAudit opens the file of the audit log.
+func (o *observer) openAudit(path string) (lines *slog.Logger, err error) {
+	lines, o.audit, err = tracing.NewAuditLog(path)
+	return lines, err
+}
+
+// reopen opens the files of the log and of the audit log again.
+func (o *observer) reopen() error { return errors.Join(o.logFile.Reopen(), o.audit.Reopen()) }
 
 // traces returns the totals of the tracer and its exporter.
 func (o *observer) traces() tracing.TraceStats {

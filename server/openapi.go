@@ -49,7 +49,7 @@ var ownRoutes = []openapi.Route{
 // routes describes the routes of the HTTP listener.
 func (s *Server) routes() []openapi.Route {
 	all := slices.Concat(rest.Routes, apps.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
-	if s.auth.on() {
+	if s.access.Required() {
 		all = append(all, loginRoutes...)
 	}
 	if !s.cfg.Metrics.Separate() {

@@ -57,7 +57,7 @@ func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*C
 		all[name] = &quotaClient{t: t, k: k, key: text, stub: inferencepb.NewGRPCInferenceServiceClient(conn), refused: map[string]int{}}
 	}
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	return k, all
 }
 

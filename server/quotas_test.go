@@ -462,8 +462,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 		return e.Code
 	}
 	holds := func(of string) int64 {
-		p, _ := k.auth.keys.Authenticate(all[of].key, time.Now())
-		return k.accounts.Of(p).Used(stream.QuotaEndpoints)
+		p, _ := k.access.Identify(t.Context(), access.Credentials{Keys: []string{all[of].key}})
+		return k.access.AccountOf(p, access.Credentials{}).Used(stream.QuotaEndpoints)
 	}
 	for i, want := range []string{"internal", "internal", "flow_control", "flow_control"} {
 		if got := load("fails", "pair", fmt.Sprintf(`"flaw":%d`, i+1)); got != want || holds("fails") != int64(min(i+1, 2)) {
@@ -574,7 +574,7 @@ func TestQuotasAreReadAgain(t *testing.T) {
 	}
 	k.all[len(k.all)-1].Quotas = nil
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	for range 4 {
 		c.infer()
 	}

@@ -245,7 +245,7 @@ func TestRegionsOfClients(t *testing.T) {
 		k.add(t, name, role.All, time.Time{})
 	}
 	k.write(t)
-	k.auth.keys.Recheck()
+	k.access.Recheck()
 	of := func(name string) *sharer { return &sharer{t: t, s: k.Server, key: k.keys[name]} }
 	want := func(what, got, want string) {
 		t.Helper()
@@ -453,7 +453,7 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword(password), Grant: access.Grant{Roles: role.All.Names()}}}); err != nil {
 			t.Fatal(err)
 		}
-		k.auth.users.Recheck()
+		k.access.Recheck()
 		r, text := newBrowser(t, k.URL("http")).ask(t, "POST", "/session_login", "eva:"+password)
 		if r.StatusCode != http.StatusOK {
 			t.Fatal(text)

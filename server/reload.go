@@ -67,7 +67,7 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		last = &first
 	}
 	changed := last.Changed(&cfg)
-	s.accounts.SetQuotas(cfg.Quotas)
+	s.access.SetQuotas(cfg.Quotas)
 	if slices.Contains(changed, "log.level") { // otherwise the one that a request has set stays
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
@@ -101,17 +101,6 @@ func (s *Server) logReload(changed []string, models, streams ingest.Changes, sta
 		text += ": nothing has changed"
 	}
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, text, attrs...)
-}
-
-// rereadFailed returns what is called when the file of a setting cannot be read again, and with nil when it can be.
-func (s *Server) rereadFailed(setting string) func(error) {
-	return func(err error) {
-		if err == nil {
-			s.log.Warn("a file can be read again", "setting", setting)
-			return
-		}
-		s.log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
-	}
 }
 
 // rereadFiles reads the files of the certificate, now instead of at their next check.

@@ -82,15 +82,13 @@ type Server struct {
 	changing   context.Context // of changes that a caller has begun and must not leave half made; ends when the server drains
 	endChanges context.CancelCauseFunc
 
-	gate        *ingest.Gate // by which clients reach the models
-	auth        *authenticator
-	audit       *audit
-	accounts    *access.Accounts // of clients
-	tls         *tls.Config      // nil when not encrypted
-	certificate *keyPair         // in files, or nil
-	authority   *authority       // that gives the certificate, or nil
-	limit       *accept.Limit    // of all listeners together, but for those of management
-	managing    *accept.Limit    // of those of management, whom clients of the others cannot shut out
+	gate        *ingest.Gate   // by which clients reach the models
+	access      *access.Access // what each client may do
+	tls         *tls.Config    // nil when not encrypted
+	certificate *keyPair       // in files, or nil
+	authority   *authority     // that gives the certificate, or nil
+	limit       *accept.Limit  // of all listeners together, but for those of management
+	managing    *accept.Limit  // of those of management, whom clients of the others cannot shut out
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
 	watching     sync.Mutex
@@ -129,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
 		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
-		ready: make(chan struct{}), accounts: access.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
+		ready: make(chan struct{}), requests: map[string]tracing.RequestHook{},
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
@@ -169,7 +167,7 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
-	s.sequences, s.gate = ingest.NewSequences(backend{s}), ingest.NewGate(backend{s}, clients{s})
+	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}
@@ -182,10 +180,8 @@ func New(cfg Config) (*Server, error) {
 	onnx.SetLibrary(cfg.ONNX.Library)
 	onnx.SetMemory(cfg.ONNX.Memory)
 	IsolateModels(&cfg)
-	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg), s.log); err == nil {
-		s.auth, err = newAuthenticator(s)
-	}
-	if err == nil {
+	if s.access, err = openAccess(s); err == nil {
+		s.gate = ingest.NewGate(backend{s}, s.access)
 		err = s.open()
 	}
 	if err != nil {
@@ -221,8 +217,7 @@ func (s *Server) abandon() {
 		s.log.Error("models did not close", "error", err)
 	}
 	s.closeListeners()
-	s.auth.close()
-	s.audit.close()
+	s.access.Close()
 	s.observe.close()
 }
 
@@ -253,8 +248,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.authority != nil { // which connects to the adapters
 		wg.Go(func() { s.authority.run(serving) })
 	}
-	if s.auth.on() {
-		wg.Go(func() { s.auth.checkLong(serving) })
+	if s.access.Required() {
+		wg.Go(func() { s.access.Watch(serving) })
 	}
 	if s.cfg.Programs.Watch { // before the load, so that what changes meanwhile is seen
 		all := s.watchedPrograms()
@@ -304,8 +299,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if started {
 		s.log.Info("the server has ended", "took", time.Since(begun))
 	}
-	s.auth.close()
-	s.audit.close()
+	s.access.Close()
 	s.sequences.Close()
 	if s.shared != nil {
 		s.shared.UnregisterOfAll("")
@@ -424,13 +418,10 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 // ReopenLog opens log.file and audit again, so that the log can be rotated: rename the
 // file, then call it. Without a log file it does nothing.
 func (s *Server) ReopenLog() error {
-	if s.cfg.Log.File == "" && s.audit == nil {
+	if s.cfg.Log.File == "" && s.cfg.Audit == "" {
 		return nil
 	}
-	err := s.observe.logFile.Reopen()
-	if s.audit != nil {
-		err = errors.Join(err, s.audit.file.Reopen())
-	}
+	err := s.observe.reopen()
 	if err == nil && s.cfg.Log.File != "" {
 		s.log.Info("the log file was opened again", "file", s.cfg.Log.File)
 	}

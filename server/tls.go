@@ -35,7 +35,7 @@ func (s *Server) loadTLS() (err error) {
 		}
 		return err
 	}
-	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts), s.rereadFailed("tls.cert"))
+	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts), textfile.LogFailed(s.log, "tls.cert"))
 	if s.certificate != nil {
 		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
 	}

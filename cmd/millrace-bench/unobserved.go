@@ -91,7 +91,7 @@ func startUnobserved() (*unobserved, error) {
 	if err != nil {
 		return nil, err
 	}
-	gate := ingest.NewGate(p, ingest.NewEverybody(access.Quotas{}))
+	gate := ingest.NewGate(p, access.Everybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
 		client, err := gate.Enter(c.UserContext(), access.Credentials{Conn: c.Context().Conn()}, access.Need{Role: role.Infer})
 		if err != nil {

@@ -54,6 +54,15 @@ func (p *Principal) Same(other *Principal) bool {
 	return p.Key == other.Key && p.Roles == other.Roles && slices.Equal(p.Models, other.Models)
 }
 
+// Changed returns an error if now, the present state of the principal, has other roles or models. Errors:
+// Unauthenticated.
+func (p *Principal) Changed(now *Principal) error {
+	if p.Same(now) {
+		return nil
+	}
+	return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
+}
+
 // Limited reports whether the principal may use some models only.
 func (p *Principal) Limited() bool { return p != nil && len(p.Models) > 0 }
 

@@ -29,7 +29,7 @@ type memoryOnly struct {
 
 // everybody returns a gate to a backend for which clients need no credentials.
 func everybody(b ingest.Backend) *ingest.Gate {
-	return ingest.NewGate(b, ingest.NewEverybody(access.Quotas{}))
+	return ingest.NewGate(b, access.Everybody(access.Quotas{}))
 }
 
 func (m memoryOnly) Memory() *buf.Pool { return m.pool }

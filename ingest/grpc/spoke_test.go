@@ -25,7 +25,7 @@ import (
 )
 
 // withKey knows all clients that send any key.
-type withKey struct{ *ingest.Everybody }
+type withKey struct{ *access.Access }
 
 func (withKey) Required() bool { return true }
 func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
@@ -39,7 +39,7 @@ func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Princi
 // others when there are as many as there may be, while those of clients with credentials do not.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
-	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{ingest.NewEverybody(access.Quotas{})}))
+	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{access.Everybody(access.Quotas{})}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	refused := inferencepb.NewGRPCInferenceServiceClient(connect(t, at))

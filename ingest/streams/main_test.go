@@ -123,7 +123,7 @@ func start(t *testing.T, o streams.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := ingest.NewGate(r, ingest.NewEverybody(access.Quotas{}))
+	gate := ingest.NewGate(r, access.Everybody(access.Quotas{}))
 	h.App.Use(func(c *fiber.Ctx) error {
 		client, err := gate.Enter(c.UserContext(), access.Credentials{}, access.Need{Role: role.Manage})
 		if err != nil {

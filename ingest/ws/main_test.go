@@ -57,12 +57,19 @@ type rig struct {
 }
 
 // testAccess knows clients by the name in the header Of-Account.
-type testAccess struct{ *ingest.Everybody }
+type testAccess struct {
+	*access.Access
+	accounts *access.Accounts
+}
 
 func (testAccess) Required() bool { return true }
 
 func (testAccess) Identify(_ context.Context, c access.Credentials) (*access.Principal, error) {
 	return &access.Principal{Key: c.Forwarded, Roles: role.All}, nil
+}
+
+func (a testAccess) AccountOf(p *access.Principal, _ access.Credentials) *access.Account {
+	return a.accounts.Of(p)
 }
 
 // rig is also the backend.
@@ -160,7 +167,7 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.access = testAccess{Everybody: &ingest.Everybody{Accounts: accounts}}
+	r.access = testAccess{access.Everybody(access.Quotas{}), accounts}
 	gate := ingest.NewGate(r, r.access)
 	h.App.Use(func(c *fiber.Ctx) error {
 		of := access.Credentials{Forwarded: string([]byte(c.Get("Of-Account", "camera")))}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
@@ -27,7 +26,6 @@ import (
 type router struct {
 	protocols
 	http    *httpd.Server
-	tickets tickets
 	gate    atomic.Pointer[ingest.Gate] // nil until the adapter serves
 	address func(*fiber.Ctx) netip.Addr // Options.Address
 }
@@ -114,12 +112,12 @@ func (r *router) room(of conn.Client) error {
 
 // mintTicket answers POST /v2/tickets.
 func (r *router) mintTicket(c *fiber.Ctx) error {
-	text, err := r.tickets.mint(ingest.ClientOf(httpd.ClientOf(c)), time.Now())
+	text, err := ingest.ClientOf(httpd.ClientOf(c)).Ticket()
 	if err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
+	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": access.TicketTime.Milliseconds()})
 }
 
 // OffersTicket reports whether a request for a WebSocket offers a ticket among its subprotocols.
@@ -141,10 +139,9 @@ func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, o
 		if !ok {
 			continue
 		}
-		of, valid := r.tickets.take(text, time.Now())
-		if !valid {
-			gate.Count(access.Wrong)
-			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
+		of, err := gate.Redeem(text)
+		if err != nil {
+			return nil, err
 		}
 		if !needed { // clients need no credentials
 			continue
@@ -153,7 +150,7 @@ func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, o
 			gate.Count(access.Expired)
 			return nil, stream.Errorf(stream.Unauthenticated, "ticket", "%w", err)
 		}
-		of, err := of.Renew(access.Need{Role: role.Infer, Scope: access.ClientScope}) // the address is charged
+		of, err = of.Renew(access.Need{Role: role.Infer, Scope: access.ClientScope}) // the address is charged
 		if err != nil {
 			return nil, err
 		}

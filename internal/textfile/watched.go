@@ -3,6 +3,7 @@ package textfile
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -226,5 +227,17 @@ func (w *Watched[T]) report(err error) {
 	w.mu.Unlock()
 	if news && w.Failed != nil {
 		w.Failed(err)
+	}
+}
+
+// LogFailed returns a function for Options.Failed: the function logs that the file of a setting cannot be read again, and
+// that the file can be read again.
+func LogFailed(log *slog.Logger, setting string) func(error) {
+	return func(err error) {
+		if err == nil {
+			log.Warn("a file can be read again", "setting", setting)
+			return
+		}
+		log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // A camera is closed when its client has more than 5 s to make up for, and not for less; only then a refusal is counted.
 func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
-		gate := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
+		gate := ingest.NewGate(nil, access.Everybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
 		client := gate.Vouch(&access.Principal{Key: "one"})
 		account, v := client.Core(), &pulled{puller: &Puller{Client: client}}
 		account.Decoded((owed+time.Second)/2, stream.Now())

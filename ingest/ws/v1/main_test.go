@@ -148,7 +148,7 @@ func (r *rig) connect() *client {
 
 // withAccount lets everybody in, with one account.
 type withAccount struct {
-	*ingest.Everybody
+	*access.Access
 	account *access.Account
 }
 
@@ -158,7 +158,7 @@ func (w withAccount) AccountOf(*access.Principal, access.Credentials) *access.Ac
 
 // connectAs makes a connection of an account.
 func (r *rig) connectAs(account *access.Account) *client {
-	of, err := ingest.NewGate(r, withAccount{&ingest.Everybody{}, account}).Enter(r.t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
+	of, err := ingest.NewGate(r, withAccount{access.Everybody(access.Quotas{}), account}).Enter(r.t.Context(), access.Credentials{}, access.Need{Role: role.Infer})
 	if err != nil {
 		r.t.Fatal(err)
 	}

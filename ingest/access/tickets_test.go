@@ -1,26 +1,25 @@
-package ws
+package access
 
 import (
 	"strconv"
 	"testing"
 	"time"
 
-	"millrace/ingest"
-	"millrace/ingest/access"
 	"millrace/stream"
 )
 
 // A ticket is good for as long as it says, once; when all are out, those that are
 // no longer good make room.
 func TestTicketsExpire(t *testing.T) {
-	var out tickets
-	gate, minted, now := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{})), 0, time.Now()
-	anyone := func() *ingest.Client { // one client has fewer tickets than there may be in all
+	var out Tickets
+	accounts, minted, now := NewAccounts(Quotas{}), 0, time.Now()
+	anyone := func() *Principal { // one client has fewer tickets than there may be in all
 		minted++
-		return gate.Vouch(&access.Principal{Key: strconv.Itoa(minted / maxOfOne)})
+		return &Principal{Key: strconv.Itoa(minted / maxTicketsOfOne)}
 	}
+	mintFor := func(p *Principal, at time.Time) (string, error) { return out.Mint(p, accounts.Of(p), at) }
 	mint := func(at time.Time) string {
-		text, err := out.mint(anyone(), at)
+		text, err := mintFor(anyone(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,13 +27,13 @@ func TestTicketsExpire(t *testing.T) {
 	}
 	takes := func(text string, at time.Time) bool { return takes(&out, text, at) }
 	early, late := mint(now), mint(now)
-	if !takes(early, now.Add(ticketTime-1)) {
+	if !takes(early, now.Add(TicketTime-1)) {
 		t.Error("not good to its end")
 	}
 	if takes(early, now) {
 		t.Error("good twice")
 	}
-	if takes(late, now.Add(ticketTime)) {
+	if takes(late, now.Add(TicketTime)) {
 		t.Error("good behind its end")
 	}
 	if takes(late, now) {
@@ -47,10 +46,10 @@ func TestTicketsExpire(t *testing.T) {
 	for range maxTickets {
 		mint(now)
 	}
-	if _, err := out.mint(anyone(), now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := mintFor(anyone(), now.Add(TicketTime-1)); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
-	if text := mint(now.Add(ticketTime + 1)); !takes(text, now.Add(ticketTime+1)) {
+	if text := mint(now.Add(TicketTime + 1)); !takes(text, now.Add(TicketTime+1)) {
 		t.Error("a new one is not good")
 	}
 	if n := len(out.valid) + len(out.of); n != 0 {
@@ -61,39 +60,39 @@ func TestTicketsExpire(t *testing.T) {
 // One client cannot take the tickets of others: it has a bound of its own, which used and
 // expired tickets do not count towards.
 func TestTicketsOfOneClient(t *testing.T) {
-	var out tickets
+	var out Tickets
 	now := time.Now()
-	gate := ingest.NewGate(nil, ingest.NewEverybody(access.Quotas{}))
-	one, other := gate.Vouch(&access.Principal{Key: "one"}), gate.Vouch(&access.Principal{Key: "other"})
+	accounts, one, other := NewAccounts(Quotas{}), &Principal{Key: "one"}, &Principal{Key: "other"}
+	mint := func(p *Principal, at time.Time) (string, error) { return out.Mint(p, accounts.Of(p), at) }
 	var texts []string
-	for range maxOfOne {
-		text, err := out.mint(one, now)
+	for range maxTicketsOfOne {
+		text, err := mint(one, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		texts = append(texts, text)
 	}
-	if _, err := out.mint(one, now); stream.CodeOf(err) != stream.FlowControl {
+	if _, err := mint(one, now); stream.CodeOf(err) != stream.FlowControl {
 		t.Errorf("one too many: %v", err)
 	}
-	if _, err := out.mint(other, now); err != nil {
+	if _, err := mint(other, now); err != nil {
 		t.Errorf("another client: %v", err)
 	}
 	if !takes(&out, texts[0], now) || takes(&out, texts[0], now) {
 		t.Error("a ticket is not good once")
 	}
 	for _, want := range []stream.Code{"", stream.FlowControl} {
-		if _, err := out.mint(one, now); err == nil != (want == "") {
+		if _, err := mint(one, now); err == nil != (want == "") {
 			t.Errorf("after one was used: %v", err)
 		}
 	}
-	if _, err := out.mint(one, now.Add(ticketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
+	if _, err := mint(one, now.Add(TicketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
 		t.Errorf("after their end: %v, %d tickets of %d clients", err, len(out.valid), len(out.of))
 	}
 }
 
 // takes reports whether a ticket was valid.
-func takes(out *tickets, text string, at time.Time) bool {
-	_, ok := out.take(text, at)
+func takes(out *Tickets, text string, at time.Time) bool {
+	_, _, ok := out.Take(text, at)
 	return ok
 }

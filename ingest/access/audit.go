@@ -1,0 +1,113 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"millrace/stream"
+)
+
+// Bounds of the audit log.
+const (
+	maxTarget = 256 // bytes of what a client names
+	// The lines of clients without valid credentials: a burst, and lines a second. Further acts are counted.
+	Strangers      = 20
+	StrangersBurst = 100
+)
+
+// Audit writes a line of JSON for each administrative act. A nil Audit writes nothing. Audit is safe for
+// concurrent use.
+type Audit struct {
+	log       *slog.Logger
+	strangers *rate.Limiter // nil = clients need no credentials
+	left      atomic.Uint64 // acts of strangers that were not written since the last one that was
+	lost      atomic.Uint64 // acts whose line could not be written
+	failing   atomic.Bool   // the last line could not be written
+	server    *slog.Logger  // the log of the server
+}
+
+// Stats returns how many acts have no line because it could not be written, and whether there is an audit log.
+func (a *Audit) Stats() (lost uint64, on bool) {
+	if a == nil {
+		return 0, false
+	}
+	return a.lost.Load(), true
+}
+
+// NewAudit returns an audit log that writes lines to log. open says that clients need no credentials. server is the
+// log of the server, for lines that cannot be written.
+func NewAudit(log *slog.Logger, open bool, server *slog.Logger) *Audit {
+	a := &Audit{log: log, server: server}
+	if !open {
+		a.strangers = rate.NewLimiter(Strangers, StrangersBurst)
+	}
+	return a
+}
+
+// Signal is the protocol of acts that a user of the server's machine starts by a signal.
+const Signal = "signal"
+
+// write writes the line of an act.
+func (a *Audit) write(x Act) {
+	if a == nil {
+		return
+	}
+	code := ""
+	switch {
+	case x.Err != nil:
+		code = string(stream.CodeOf(x.Err))
+	case x.Status == http.StatusUnauthorized:
+		code = string(stream.Unauthenticated)
+	case x.Status == http.StatusForbidden:
+		code = string(stream.PermissionDenied)
+	case x.Status >= http.StatusBadRequest:
+		code = "failed"
+	}
+	outcome := "failed"
+	switch code {
+	case "":
+		outcome = "done"
+	case string(stream.Unauthenticated), string(stream.PermissionDenied):
+		outcome = "refused"
+	}
+	var more []slog.Attr
+	p := x.By
+	if p == nil && x.Protocol != Signal && a.strangers != nil {
+		if !a.strangers.Allow() {
+			a.left.Add(1)
+			return
+		}
+		if n := a.left.Swap(0); n > 0 {
+			more = append(more, slog.Uint64("not_written", n))
+		}
+	}
+	name, by := "", ""
+	if p != nil {
+		if name, by = p.Name, p.Key; p.Session != "" {
+			by = "session of " + by
+		}
+	}
+	if len(x.Target) > maxTarget {
+		x.Target = x.Target[:maxTarget]
+	}
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "audit", 0)
+	line.AddAttrs(append([]slog.Attr{
+		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.Address), slog.String("protocol", x.Protocol), slog.String("verb", x.Verb),
+		slog.String("target", x.Target), slog.String("outcome", outcome), slog.String("code", code),
+	}, more...)...)
+	err := a.log.Handler().Handle(context.Background(), line)
+	if err != nil {
+		a.lost.Add(1)
+	}
+	switch was := a.failing.Swap(err != nil); {
+	case err != nil && !was:
+		a.server.Error("a line of the audit log could not be written: millrace_audit_lost_total counts this and further ones", "error", err)
+	case err == nil && was:
+		a.server.Warn("lines of the audit log can be written again", "lost", a.lost.Load())
+	}
+}

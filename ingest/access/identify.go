@@ -1,0 +1,159 @@
+package access
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"millrace/internal/role"
+	"millrace/internal/secret"
+	"millrace/stream"
+)
+
+// Identify returns the principal of credentials. Errors: Unauthenticated, which Identify counts.
+func (a *Access) Identify(ctx context.Context, c Credentials) (*Principal, error) {
+	if a == nil || a.sessions == nil {
+		return nil, stream.Errorf(stream.Unauthenticated, "", "this server knows no credentials: the server was not set up (access.New)")
+	}
+	p, o, err := a.identify(ctx, c)
+	if err != nil {
+		a.Count(o)
+	}
+	return p, err
+}
+
+// identify returns the principal of credentials, or the outcome to count.
+func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outcome, error) {
+	now := time.Now()
+	some, late := false, ""
+	for _, key := range c.Keys {
+		if key == "" {
+			continue
+		}
+		some = true
+		if a.key != "" && secret.Equal(key, a.key) {
+			return a.owner, Allowed, nil
+		}
+		if a.keys != nil {
+			p, old := a.keys.Authenticate(key, now)
+			if p != nil {
+				return p, Allowed, nil
+			}
+			if old {
+				late = KeyName
+			}
+		}
+		if a.oidc != nil && IsToken(key) {
+			p, old := a.oidc.Authenticate(ctx, key, now)
+			if p != nil {
+				return p, Allowed, nil
+			}
+			if old {
+				late = "token"
+			}
+		}
+	}
+	if p, _ := a.sessions.Find(c.Session, now); p != nil {
+		if p = a.current(p, now); p != nil {
+			return p, Allowed, nil
+		}
+		a.sessions.End(c.Session) // of a key or user that is gone
+	}
+	if len(c.Certificates) > 0 && a.clients != nil {
+		if err := a.clients.Check(c.Certificates, now); err != nil { // it was valid when the connection began
+			return nil, Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
+		}
+		name, err := NameOf(c.Certificates[0])
+		if err != nil {
+			return nil, Wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+		}
+		p := a.named("cert:"+name, name, nil)
+		p.Expires, p.Certificates = c.Certificates[0].NotAfter, c.Certificates
+		return p, Allowed, nil
+	}
+	switch {
+	case late != "":
+		return nil, Expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
+	case some:
+		return nil, Wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
+	case c.Session != "":
+		return nil, Expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
+	}
+	return nil, Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
+}
+
+// wants says which credentials clients may send.
+func (a *Access) wants() string {
+	var ways []string
+	if a.key != "" || a.keys != nil {
+		ways = append(ways, "the header "+KeyName+", or Authorization: Bearer KEY")
+	}
+	if a.oidc != nil {
+		ways = append(ways, "Authorization: Bearer TOKEN")
+	}
+	if a.Passwords() {
+		ways = append(ways, "the cookie of /session_login")
+	}
+	if a.clients != nil {
+		ways = append(ways, "a client certificate")
+	}
+	return "send " + strings.Join(ways, ", or ")
+}
+
+// named returns the user of a name whom somebody else has authenticated: with the roles of the file of users if that has the name, otherwise
+// with those that are given, or those of auth.roles. Where the file has a password for the name, that is of another user, who logs in with it:
+// then there are no roles.
+func (a *Access) named(key, name string, roles *role.Set) *Principal {
+	p := &Principal{Key: key, Name: name, Roles: a.roles}
+	if roles != nil {
+		p.Roles = *roles
+	}
+	if a.users != nil {
+		if u, there := a.users.Current(name, time.Now()); u != nil && u.Entry == "" {
+			p.Roles, p.Models, p.Quotas, p.Listed = u.Roles, u.Models, u.Quotas, true
+		} else if there {
+			p.Roles, p.Listed = 0, true // it has expired, or is of another user
+		}
+	}
+	return p
+}
+
+// current returns a principal as the files have it now; nil when it is gone: its key, user or entry was removed or has expired.
+func (a *Access) current(p *Principal, now time.Time) *Principal {
+	again := a.listed(p, now)
+	if again == nil || p.Session == "" {
+		return again
+	}
+	return a.sessions.As(p.Session, again, now)
+}
+
+// listed is current without a look at the session.
+func (a *Access) listed(p *Principal, now time.Time) *Principal {
+	kind, name, _ := strings.Cut(p.Key, ":")
+	switch kind {
+	case KeyName:
+		return p
+	case "key":
+		return a.keys.Current(p, now)
+	case "cert":
+		if a.clients.Check(p.Certificates, now) != nil {
+			return nil
+		}
+	case "user":
+		again, _ := a.users.Current(name, now)
+		if again == nil || again.Entry != p.Entry { // another password, or another user of that name
+			return nil
+		}
+		return again
+	}
+	roles := &p.Roles // those of the token, unless an entry had others
+	if kind != "oidc" {
+		roles = nil
+	}
+	again := a.named(p.Key, p.Name, roles)
+	again.Certificates = p.Certificates
+	if again.Expires = p.Expires; p.Listed && !again.Listed || again.Listed && again.Roles == 0 {
+		return nil
+	}
+	return again
+}
