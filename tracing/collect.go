@@ -185,21 +185,18 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 
 // newSum returns a sum of streams, which has one model, without a name, for all of theirs.
 func newSum() streams.StreamStats {
-	return streams.StreamStats{Models: []streams.ModelStats{{Drops: map[stream.Reason]uint64{}}}, Sinks: map[string]sinks.Stats{}}
+	return streams.StreamStats{Models: make([]streams.ModelStats, 1), Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
 }
 
 func addStream(to, s *streams.StreamStats) {
-	all := &to.Models[0]
-	for i := range s.Models {
-		m := &s.Models[i]
-		all.Answered += m.Answered
-		all.Failed += m.Failed
-		for why, n := range m.Drops {
-			all.Drops[why] += n
-		}
-		all.Aged += m.Aged
-		all.Age += m.Age
+	to.Answered += s.Answered // with the counts of models that the stream has no longer
+	to.Failed += s.Failed
+	for why, n := range s.Drops {
+		to.Drops[why] += n
 	}
+	to.Aged += s.Aged
+	to.Age += s.Age
+	to.Models[0] = streams.ModelStats{Answered: to.Answered, Failed: to.Failed, Drops: to.Drops, Aged: to.Aged, Age: to.Age}
 	to.Watchers += s.Watchers
 	to.Frames += s.Frames
 	to.Lost += s.Lost

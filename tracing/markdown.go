@@ -24,7 +24,10 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 - ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the labels ` + "`stream`" + ` and ` + "`model`" + `.
   A stream of several models counts as so many: of streams with 16 models, 31 have their own. The others raise none of the alerts MillraceSourceDown,
   MillraceStreamSilent and MillraceStreamUnanswered, so that alerts of all streams need a setting as large as the number of their models together.
-  A stream stays where it was when it was first read, and the counts of ended ones stay in the sum, so that no counter falls.
+  A stream stays where it was when it was first read, and the counts of ended ones, and of models that streams no longer have, stay in the sum, so that no counter of frames falls.
+- Series with the labels ` + "`stream` and `model`" + ` are those of the models that the stream has now. When a model is removed from the stream, its series end; when a model is added, or is replaced by another
+  version or with another ` + "`policy`" + `, its series begin at 0, also under the same name. A swap or a load of the model itself changes nothing here. Series with the label ` + "`stream`" + ` alone go on when the models or the source change, those of a sink
+  begin at 0 when its settings change, and all series of a stream do when its video had ended before the change. ` + "`rate` and `increase`" + ` of Prometheus take the beginning at 0 for what it is.
 - A program built with the tag ` + "`nometrics`" + ` has none: ` + "`/metrics`" + ` answers 404, and the settings of the section ` + "`metrics`" + ` are refused.
 `)
 	b.WriteString(addUp)

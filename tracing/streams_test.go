@@ -79,6 +79,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 	one := func(name string, frames uint64) streams.StreamStats {
 		return streams.StreamStats{
 			Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1,
+			Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second,
 			Models: []streams.ModelStats{{Model: "m", Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
 			Totals: streams.Totals{Frames: frames + 1}, Sinks: map[string]sinks.Stats{"file": {Sent: 5}},
 		}
@@ -117,7 +118,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 // that the bound is one of the size of a scrape.
 func TestModelsCountForTheBound(t *testing.T) {
 	named := func(name string, models ...string) streams.StreamStats {
-		s := streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running}
+		s := streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Answered: uint64(len(models))}
 		for _, m := range models {
 			s.Models = append(s.Models, streams.ModelStats{Model: m, Answered: 1})
 		}
@@ -139,7 +140,12 @@ func TestModelsCountForTheBound(t *testing.T) {
 // removed, and one is added again under its name.
 func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 	one := func(name string, results uint64) streams.StreamStats {
-		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
+		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1, Answered: results, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
+	}
+	changed := func(name string, results uint64) streams.StreamStats {
+		s := one(name, results)
+		s.Models = []streams.ModelStats{{Model: "other"}} // the results are those of a model that the stream has no longer
+		return s
 	}
 	again := func(name string, results uint64) streams.StreamStats {
 		s := one(name, results)
@@ -159,6 +165,7 @@ func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 		{[]streams.StreamStats{one("a", 6), one("c", 11)}, "", 17, 2},
 		{[]streams.StreamStats{one("a", 6), one("c", 11), one("d", 3)}, "d", 17, 2},
 		{[]streams.StreamStats{one("c", 12), one("d", 4)}, "d", 18, 1},
+		{[]streams.StreamStats{changed("c", 12), one("d", 4)}, "d", 18, 1},
 		{[]streams.StreamStats{again("c", 2), one("d", 4)}, "d", 20, 1},
 		{[]streams.StreamStats{one("d", 4), one("e", 7)}, "d", 27, 1},
 		{[]streams.StreamStats{one("d", 4), again("e", 9)}, "d", 36, 1}, // it has read more than the one before had
@@ -171,15 +178,16 @@ func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 				t.Errorf("%s has a series of its own: %v, want only %q", name, ok, step.own)
 			}
 		}
-		for name, v := range map[string]float64{"millrace_stream_read_frames_total": step.sum, "millrace_stream_watchers": step.seen} {
-			sum := -1.0
-			for _, m := range all[name].GetMetric() {
-				if m.Label[0].GetValue() == "" {
-					sum = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-				}
-			}
-			if sum != v {
-				t.Errorf("%s of the others is %v, want %v", name, sum, v)
+		for _, of := range []struct {
+			want   float64
+			name   string
+			labels []string
+		}{
+			{step.sum, "millrace_stream_read_frames_total", nil}, {step.sum, "millrace_stream_frames_total", []string{"model", "", "outcome", "result"}}, {step.seen, "millrace_stream_watchers", nil},
+		} {
+			sum, ok := value(all, of.name, append(of.labels, "stream", "")...)
+			if ok != (of.want >= 0) || ok && sum != of.want {
+				t.Errorf("%s of the others is %v (there: %v), want %v", of.name, sum, ok, of.want)
 			}
 		}
 	}

@@ -363,11 +363,11 @@ func streamRows(s *client.ServerStream) [][]string {
 		[]string{"watchers", strconv.Itoa(s.Watchers)})
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		k := s.Sinks[name]
-		text := fmt.Sprintf("%d sent, %d lost, %d retries", k.Sent, k.Lost, k.Retries)
+		text := fmt.Sprintf("%d results sent, %d results not delivered by this sink, %d retries", k.Sent, k.Lost, k.Retries)
 		if k.Error != "" {
 			text += ": " + k.Error
 		}
-		rows = append(rows, []string{name, text})
+		rows = append(rows, []string{"sink " + name, text})
 	}
 	return rows
 }
@@ -414,10 +414,9 @@ func policyText(p *client.StreamPolicy) string {
 	return text
 }
 
+// lostText has no sum: the losses are of several units.
 func lostText(l *client.StreamLost) string {
-	return listed(map[string]uint64{
-		"frames without free memory": l.Frames, "results for all sinks": l.Results, "lines for watchers": l.Lines,
-	})
+	return fmt.Sprintf("%d frames without free memory, %d results that no sink was given, %d lines for slow watchers", l.Frames, l.Results, l.Lines)
 }
 
 // listed returns text such as "3 (2 stale, 1 superseded)"; zero counts are left out.

@@ -129,6 +129,8 @@ func (c *consumer) tally() *counts {
 func (n *counts) add(o *counts) {
 	n.answered += o.answered
 	n.errors += o.errors
+	n.aged += o.aged
+	n.age += o.age
 	for why, d := range o.drops {
 		if n.drops == nil {
 			n.drops = map[stream.Reason]uint64{}

@@ -24,13 +24,15 @@ type StreamStats struct {
 	Paused   bool
 	Watchers int
 
-	// Answered, Failed and Drops are the endings of frames, of all models together. For
-	// each model, they, Lost and the frames in flight add up to Frames, if it was open the
+	// Answered, Failed and Drops are the endings of frames, of all models together, also of
+	// those that the stream has no longer. For each model, they, Lost and the frames in flight add up to Frames, if it was open the
 	// whole time.
 	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
-	Last     time.Time // the newest result that was passed to the sinks; zero for none
+	Aged     uint64        // results that were passed to the sinks
+	Age      time.Duration // sum of their ages
+	Last     time.Time     // the newest result that was passed to the sinks; zero for none
 
 	Totals
 	Models []ModelStats           // in the order of the configuration
@@ -90,7 +92,7 @@ func (f *runner) stats() StreamStats {
 	}
 	all.add(&f.gone)
 	f.countMu.Unlock()
-	s.Answered, s.Failed, s.Last = all.answered, all.errors, all.last
+	s.Answered, s.Failed, s.Aged, s.Age, s.Last = all.answered, all.errors, all.aged, all.age, all.last
 	maps.Copy(s.Drops, all.drops)
 	s.Totals = f.totals() // after the endings, so that it is at least their number
 	f.mu.Lock()
