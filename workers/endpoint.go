@@ -141,7 +141,7 @@ func (m *Manager) Names() []string { return slices.Sorted(maps.Keys(*m.endpoints
 func (m *Manager) Group(name, version string) (*Group, error) {
 	e, ok := (*m.endpoints.Load())[name]
 	if !ok {
-		return nil, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+		return nil, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see the repository index", name)
 	}
 	if g := e.group(version); g != nil {
 		return g, nil

@@ -199,7 +199,7 @@ func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	if how.Version != "" {
 		p.Versions = slices.DeleteFunc(p.Versions, func(c Config) bool { return c.Version != how.Version })
 		if len(p.Versions) == 0 {
-			err = stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, how.Version)
+			err = stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see the repository index", name, how.Version)
 		}
 	}
 	for i := range p.Versions {
@@ -244,7 +244,7 @@ func (m *Manager) find(name string, how Load) (*Definition, error) {
 	case isKind:
 		return &Definition{Versions: []Config{Config{Name: name, Kind: name}.WithDefaults()}}, nil
 	}
-	return nil, stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see /v2/repository/index", name)
+	return nil, stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see the repository index", name)
 }
 
 // LoadConfig loads a model. When an endpoint has the same configuration, it is shared,
@@ -279,7 +279,7 @@ func (m *Manager) load(ctx context.Context, p plan) (Loaded, error) {
 	if p.swap {
 		name, same = p.of, (*m.endpoints.Load())[p.of]
 		if same == nil {
-			return Loaded{Endpoint: name}, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+			return Loaded{Endpoint: name}, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see the repository index", name)
 		}
 	}
 	if p.reserve != nil {

@@ -293,7 +293,7 @@ func errorText(err error) string {
 // withCommands replaces the server's routes in a text by commands.
 func withCommands(text string) string {
 	return strings.NewReplacer(
-		"see /v2/repository/index", "see millrace models",
+		"see the repository index", "see millrace models",
 		"GET /v2/streams lists them", "millrace streams lists them",
 		"see its inputs at /v2/models/", "see its inputs with millrace models show ",
 	).Replace(text)

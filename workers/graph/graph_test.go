@@ -711,7 +711,7 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 		{graph.Settings{Steps: []graph.Step{{Name: "a"}}}, "steps[0].model: is missing"},
 		{graph.Settings{Steps: []graph.Step{{Model: "two"}, {Model: "two"}}}, "steps.two.name: is the name of two steps"},
 		{graph.Settings{Steps: []graph.Step{{Model: "none"}}}, `steps.none.model: model g is made of it: model: "none" is not loaded`},
-		{graph.Settings{Steps: []graph.Step{{Model: "boxxer"}}}, `"boxxer" is not loaded: see /v2/repository/index (did you mean boxer?)`},
+		{graph.Settings{Steps: []graph.Step{{Model: "boxxer"}}}, `"boxxer" is not loaded: see the repository index (did you mean boxer?)`},
 		{graph.Settings{Steps: []graph.Step{find, {Model: "free", Input: in("x", "idz"), Output: in("x", "z")}}}, "steps: take the picture frame and the input idz (did you mean ids?): a request with a picture"},
 		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Input: in("imige", "frame")}}}, "steps.boxer.input.imige: is not an input of model boxer (did you mean image?), which has image"},
 		{graph.Settings{Steps: []graph.Step{{Model: "boxer", Output: in("box", "b")}}}, "steps.boxer.output.box: is not an output of model boxer (did you mean boxes?), which has boxes"},
