@@ -179,8 +179,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 		secure = encrypted{credentials.NewTLS(a.opts.TLS)}
 	}
 	svc := &service{
-		gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		root: a.opts.Root, openHealth: a.opts.OpenHealth, apart: a.opts.Apart, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
+		Options: &a.opts, gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.noModel), limits: oip.Limits{SharedMemory: true},
+		contexts: &a.contexts, grace: a.grace, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),

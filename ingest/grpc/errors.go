@@ -49,7 +49,7 @@ func statusError(err error) error {
 func (s *service) told(err error) error {
 	told, log := coded.Told(err)
 	if log {
-		s.log.Error("a gRPC call failed", "error", err)
+		s.Log.Error("a gRPC call failed", "error", err)
 	}
 	return told
 }

@@ -122,7 +122,7 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 		return nil, err
 	}
 	if k.Shares() {
-		k.Share(s.shared, s.sharing(ctx))
+		k.Share(s.SharedMemory, s.sharing(ctx))
 	}
 	trace := f.TraceContext
 	*f, err = k.Frame(m)

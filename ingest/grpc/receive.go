@@ -182,8 +182,8 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 		return nil, err
 	}
 	n := int(binary.BigEndian.Uint32(k.head[1:]))
-	if n > s.maxMessage {
-		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.maxMessage)
+	if n > s.MaxMessage {
+		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.MaxMessage)
 	}
 	switch {
 	case refused:
@@ -369,7 +369,7 @@ func (s *service) readCompressed(in incoming, k *call, n int, only bool) ([]byte
 	body = nil
 	for at := 0; ; {
 		if at == len(body) {
-			grown, err := k.LeaseBody(min(max(2*at, firstRoom), s.maxMessage+1))
+			grown, err := k.LeaseBody(min(max(2*at, firstRoom), s.MaxMessage+1))
 			if k.err = err; err != nil {
 				s.readName(k, body[:min(at, maxName)])
 				return nil, nil
@@ -379,8 +379,8 @@ func (s *service) readCompressed(in incoming, k *call, n int, only bool) ([]byte
 		}
 		got, err := from.Read(body[at:])
 		switch at += got; {
-		case at > s.maxMessage:
-			return nil, status.Errorf(codes.ResourceExhausted, "received message after decompression larger than max %d: send less, or raise limits.max_message", s.maxMessage)
+		case at > s.MaxMessage:
+			return nil, status.Errorf(codes.ResourceExhausted, "received message after decompression larger than max %d: send less, or raise limits.max_message", s.MaxMessage)
 		case errors.Is(err, io.EOF):
 			k.ResizeBody(at)
 			return body[:at], nil

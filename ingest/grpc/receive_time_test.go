@@ -62,7 +62,7 @@ func TestTimeOfMessages(t *testing.T) {
 			calls = sync.Pool{New: pool}
 			defer func() { calls = sync.Pool{New: pool} }()
 			synctest.Test(t, func(t *testing.T) {
-				svc := &service{gate: everybody(memoryOnly{pool: buf.NewPool(0)}), maxMessage: 8 << 20}
+				svc := &service{gate: everybody(memoryOnly{pool: buf.NewPool(0)}), Options: &Options{Limits: ingest.Limits{MaxMessage: 8 << 20}}}
 				s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()))
 				grpc_health_v1.RegisterHealthServer(registrar{s, svc}, grpc_health_v1.UnimplementedHealthServer{})
 				ln := bufconn.Listen(1 << 20)

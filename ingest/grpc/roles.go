@@ -81,7 +81,7 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	switch {
 	case err != nil:
 		return nil, statusError(err)
-	case s.openHealth && method == modelReady:
+	case s.OpenHealth && method == modelReady:
 		needed = role.Open
 	case !known, elsewhere:
 		needed = role.Infer
@@ -133,7 +133,7 @@ const modelReady = "/inference.GRPCInferenceService/ModelReady"
 
 // mayAskHealth returns an error for a client that may not ask whether a model is ready. The health of the server is open.
 func (s *service) mayAskHealth(ctx context.Context, model string) error {
-	if model == "" || s.openHealth || !s.gate.Required() {
+	if model == "" || s.OpenHealth || !s.gate.Required() {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -149,7 +149,7 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 
 // isElsewhere reports whether calls that need role.Manage are not answered on the connection of a call.
 func (s *service) isElsewhere(ctx context.Context) bool {
-	if !s.apart {
+	if !s.Apart {
 		return false
 	}
 	p, _ := peer.FromContext(ctx)

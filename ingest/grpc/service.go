@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"context"
-	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/ingest/inference"
-	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
 	"millrace/internal/routines"
@@ -22,37 +20,31 @@ import (
 
 // service serves the methods of GRPCInferenceService.
 type service struct {
+	*Options
 	inferencepb.UnimplementedGRPCInferenceServiceServer
-	gate       *ingest.Gate
-	oneShot    *ingest.OneShot
-	limits     oip.Limits
-	maxMessage int           // bytes
-	shared     *shm.Registry // nil: it is turned off
-	root       string        // Options.Root
-	openHealth bool          // Options.OpenHealth
-	apart      bool          // Options.Apart
-	log        *slog.Logger
-	contexts   *frames.Contexts
-	hook       func(Called)
-	routines   *routines.Group // that read the requests of ModelStreamInfer
-	waiting    waiting
-	grace      time.Duration // until the only message of a call begins; 0 = httpd.ArrivalGrace
-	closing    atomic.Bool
-	ended      chan struct{} // closed when calls of ModelStreamInfer must end
+	gate     *ingest.Gate
+	oneShot  *ingest.OneShot
+	limits   oip.Limits
+	contexts *frames.Contexts
+	routines *routines.Group // that read the requests of ModelStreamInfer
+	waiting  waiting
+	grace    time.Duration // until the only message of a call begins; 0 = httpd.ArrivalGrace
+	closing  atomic.Bool
+	ended    chan struct{} // closed when calls of ModelStreamInfer must end
 }
 
 var _ inferencepb.GRPCInferenceServiceServer = (*service)(nil)
 
 // called calls Options.Called.
 func (s *service) called(method, version string, err error, begun time.Time, in, out int) {
-	if s.hook != nil {
-		s.hook(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in, Out: out})
+	if s.Called != nil {
+		s.Called(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in, Out: out})
 	}
 }
 
 // panicked logs a panic in the handler of a method and returns the error of the call.
 func (s *service) panicked(method string, v any) error {
-	s.log.Error("a panic ended a gRPC call", "method", method, "panic", v, "stack", string(debug.Stack()))
+	s.Log.Error("a panic ended a gRPC call", "method", method, "panic", v, "stack", string(debug.Stack()))
 	return errFailed
 }
 
@@ -86,7 +78,7 @@ func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequ
 // ServerMetadata implements the service.
 func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
 	st := s.gate.State()
-	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version, Extensions: inference.Extensions(s.shared != nil)}, nil
+	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version, Extensions: inference.Extensions(s.SharedMemory != nil)}, nil
 }
 
 // ModelMetadata implements the service.

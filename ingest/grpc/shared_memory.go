@@ -36,14 +36,14 @@ func (s *service) sharing(ctx context.Context) (c shm.Client) {
 
 // SystemSharedMemoryStatus implements the service.
 func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
-	if s.shared == nil { // clients ask before they register
+	if s.SharedMemory == nil { // clients ask before they register
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
 	of := s.sharing(ctx)
-	if err := s.shared.CheckClient(of); err != nil {
+	if err := s.SharedMemory.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
-	regions, err := s.shared.Status(of.Owner, in.Name)
+	regions, err := s.SharedMemory.Status(of.Owner, in.Name)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
@@ -57,10 +57,10 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 // SystemSharedMemoryRegister implements the service.
 func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
 	of := s.sharing(ctx)
-	if err := s.shared.CheckClient(of); err != nil {
+	if err := s.SharedMemory.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
-	if err := s.shared.Register(of, in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
+	if err := s.SharedMemory.Register(of, in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
 		return nil, s.statusError(err)
 	}
 	return &inferencepb.SystemSharedMemoryRegisterResponse{}, nil
@@ -69,13 +69,13 @@ func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencep
 // SystemSharedMemoryUnregister implements the service.
 func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
 	of := s.sharing(ctx)
-	if err := s.shared.CheckClient(of); err != nil {
+	if err := s.SharedMemory.CheckClient(of); err != nil {
 		return nil, s.statusError(err)
 	}
 	if in.Name == "" {
-		s.shared.UnregisterAll(of.Owner)
+		s.SharedMemory.UnregisterAll(of.Owner)
 	} else {
-		s.shared.Unregister(of.Owner, in.Name)
+		s.SharedMemory.Unregister(of.Owner, in.Name)
 	}
 	return &inferencepb.SystemSharedMemoryUnregisterResponse{}, nil
 }

@@ -17,10 +17,10 @@ import (
 
 // ssfApp returns the application of Simple Server Framework that the server serves alone, or nil.
 func (s *service) ssfApp() *stream.Model {
-	if s.root == "" {
+	if s.Root == "" {
 		return nil
 	}
-	m, _, err := s.gate.Owner().Models().Model(s.root, "")
+	m, _, err := s.gate.Owner().Models().Model(s.Root, "")
 	if err != nil || m.App == nil || m.App.Style != "ssf" {
 		return nil
 	}
@@ -83,9 +83,9 @@ func (s *service) ssfInfer(ctx context.Context, m *stream.Model, in *inferencepb
 		if v := recover(); v != nil {
 			out, err = nil, s.panicked(called.Method, v)
 		}
-		if s.hook != nil {
+		if s.Called != nil {
 			called.Code, called.Took, called.In, called.Out = int(status.Code(err)), time.Since(begun), proto.Size(in), proto.Size(out)
-			s.hook(called)
+			s.Called(called)
 		}
 	}()
 	traced, f, err := s.context(ctx)
