@@ -42,7 +42,7 @@ func openAccess(s *Server) (*access.Access, error) {
 	}
 	a, err := access.New(o)
 	if err == nil {
-		a.Secure(s.tls)
+		a.Secure(s.tls.config)
 	}
 	return a, err
 }

@@ -23,7 +23,7 @@ var (
 
 // Open implements ingest.Backend.
 func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
-	if d.s.draining.Load() {
+	if d.s.life.draining.Load() {
 		return nil, ingest.ErrDraining
 	}
 	if !opts.OneShot { // which has chosen a version already, and says what its client named
@@ -47,7 +47,7 @@ func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
 // State implements ingest.Backend.
 func (d backend) State() ingest.State {
 	st := ingest.State{
-		Ready: d.s.loaded.Load(), Draining: d.s.draining.Load(), Version: d.s.version, Name: d.s.cfg.Name,
+		Ready: d.s.life.loaded.Load(), Draining: d.s.life.draining.Load(), Version: d.s.version, Name: d.s.cfg.Name,
 		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
 	}
 	for _, g := range d.s.models.Snapshot() {
@@ -70,12 +70,12 @@ func (s *Server) known(model string, err error) error {
 	switch {
 	case err == nil || stream.CodeOf(err) != stream.NotFound:
 		return err
-	case s.draining.Load():
+	case s.life.draining.Load():
 		return ingest.ErrDraining
-	case s.loaded.Load():
+	case s.life.loaded.Load():
 		return err
 	}
-	for _, m := range *s.configs.Load() {
+	for _, m := range *s.configured.models.Load() {
 		if m.Name == model {
 			return stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
 		}
@@ -104,8 +104,8 @@ func (r repositoryOf) Versions(name string) []string { return r.s.models.Version
 // configuration that are not loaded yet are being loaded.
 func (r repositoryOf) Index() []ingest.Entry {
 	starting := map[string]bool{}
-	if !r.s.loaded.Load() { // before the models are read
-		for _, c := range *r.s.configs.Load() {
+	if !r.s.life.loaded.Load() { // before the models are read
+		for _, c := range *r.s.configured.models.Load() {
 			starting[c.Name] = true
 		}
 	}

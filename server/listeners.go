@@ -81,7 +81,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, Management: s.cfg.Management.Address, SocketMode: s.cfg.Management.Mode(), Programs: s.cfg.Apps.Address, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls.config, HSTS: s.cfg.TLS.HSTS, Credentials: s.access.Required(), Limit: s.limit, ManagementLimit: s.managing, Log: s.log,
 		Refused: s.observe.refused, Probe: rest.IsProbe, Proxy: s.access.IsProxy,
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
+		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
 		Root: s.cfg.Programs.Root, OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	})
 	return s.grpc, nil
@@ -165,7 +165,7 @@ func openMetrics(s *Server) (ingest.Interface, error) {
 	}
 	s.metricsRules.Store(&rules)
 	allowed := func(host string, at net.Addr) error { return s.metricsRules.Load().CheckHost(host, at) }
-	return s.observe.server(s.cfg.Metrics, s.tls, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler, s.metricsRole()), nil
+	return s.observe.server(s.cfg.Metrics, s.tls.config, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler, s.metricsRole()), nil
 }
 
 // metricsHosts returns the rules of metrics.address, by which a page cannot read the metrics under a name of its own.
@@ -216,7 +216,7 @@ func (s *Server) open() error {
 			if err != nil {
 				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
 			}
-			s.listeners = append(s.listeners, l.at(addressOf(taken), s.tls != nil))
+			s.listeners = append(s.listeners, l.at(addressOf(taken), s.tls.on()))
 			continue
 		}
 		a, err := l.open(s)
@@ -230,7 +230,7 @@ func (s *Server) open() error {
 				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
 			}
 			s.closers = append(s.closers, a.Close)
-			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))
+			s.listeners = append(s.listeners, l.at(taken.String(), s.tls.on()))
 		}
 	}
 	return s.guardRoutes()

@@ -30,6 +30,21 @@ type programs struct {
 	mu    sync.Mutex
 	parts map[string]parts // by program
 	turns map[string]*turn // by program
+	root  error            // the last failure of the program at the root, when Run has ended
+}
+
+// end keeps the last failure of the program at the root at the end of Run.
+func (p *programs) end(root error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.root = root
+}
+
+// rootFailure returns what end has kept.
+func (p *programs) rootFailure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.root
 }
 
 type parts struct {
@@ -312,7 +327,7 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 func (s *Server) follow(ctx context.Context, name string, err error) error {
 	names := []string{name}
 	if err != nil && ctx.Err() != nil { // the change may go on
-		if s.models.Settle(s.changing, name) != nil {
+		if s.models.Settle(s.life.changing, name) != nil {
 			return err // the server drains, or too many wait
 		}
 		for _, g := range s.models.Groups() { // one that a load has made under a name of its own
@@ -324,7 +339,7 @@ func (s *Server) follow(ctx context.Context, name string, err error) error {
 		return err
 	}
 	for _, name := range names {
-		switch failed := s.syncProgram(s.changing, name); {
+		switch failed := s.syncProgram(s.life.changing, name); {
 		case failed == nil:
 		case err == nil || stream.CodeOf(err) == stream.NotFound:
 			err = failed
@@ -357,7 +372,7 @@ func (s *Server) scale(ctx context.Context, name string, n int) error {
 	if !ok {
 		return err
 	}
-	end, failed := s.programs.begin(s.changing, program)
+	end, failed := s.programs.begin(s.life.changing, program)
 	if failed != nil {
 		return failed
 	}
@@ -367,7 +382,7 @@ func (s *Server) scale(ctx context.Context, name string, n int) error {
 	for _, part := range all.names {
 		g, err := s.models.Group(part, "")
 		if err == nil && slices.ContainsFunc(g.Uses(), func(u workers.Use) bool { return u.Model == name }) {
-			errs = append(errs, s.loadPart(s.changing, g.Config(), false))
+			errs = append(errs, s.loadPart(s.life.changing, g.Config(), false))
 		}
 	}
 	return errors.Join(errs...)
@@ -424,7 +439,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	}
 	for i := range listeners {
 		if listeners[i].name == "http" {
-			s.listeners = append(s.listeners, listeners[i].at(at.String(), s.tls != nil))
+			s.listeners = append(s.listeners, listeners[i].at(at.String(), s.tls.on()))
 		}
 	}
 	return nil
@@ -486,7 +501,7 @@ func (s *Server) rootFailed() error {
 
 // RootFailure returns why a worker of the program at the root, or of one of its stages, had to be replaced or could not be, the last
 // time before the server ended; nil = never. It is called after Run.
-func (s *Server) RootFailure() error { return s.rootFailure }
+func (s *Server) RootFailure() error { return s.programs.rootFailure() }
 
 // lastRootFailure returns what RootFailure returns, while the models are loaded.
 func (s *Server) lastRootFailure() (last error) {

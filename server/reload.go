@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"millrace/ingest"
 	"millrace/stream"
@@ -19,6 +21,36 @@ func isReloaded(path string) bool {
 	return path == "hosts" || path == "origins" || path == "log.level" || strings.HasPrefix(path, "quotas.")
 }
 
+// configured is the configuration that Reload has put in place of the first one.
+type configured struct {
+	models    atomic.Pointer[[]workers.Config]
+	reloading sync.Mutex // guards the fields below
+	last      *Config    // of the last Reload; nil = there was none
+	refused   []string   // the models that the last Reload could not load
+}
+
+// has reports whether a model is a model of the configuration.
+func (c *configured) has(name string) bool {
+	return slices.ContainsFunc(*c.models.Load(), func(m workers.Config) bool { return m.Name == name })
+}
+
+// before returns the configuration before a Reload: the configuration of the last Reload, or the first one with the
+// hosts that the configuration names.
+func (c *configured) before(first Config) *Config {
+	if c.last != nil {
+		return c.last
+	}
+	first.Hosts = first.Hosts[:len(first.Hosts)-len(first.TLS.ACME.Domains)]
+	return &first
+}
+
+// replace replaces the models. replace returns the models before, and the models that the last Reload could not load.
+func (c *configured) replace(models *[]workers.Config) (before []workers.Config, again []string) {
+	before, again = *c.models.Swap(models), c.refused
+	c.refused = nil
+	return before, again
+}
+
 // Reload takes a configuration that was read again while the server runs. It changes hosts, origins, quotas and the level of the
 // log, loads models that are new or whose settings have changed, unloads those that are gone, does the same with the server
 // streams (see streams.Adapter.Reload), and reads the files of
@@ -26,12 +58,12 @@ func isReloaded(path string) bool {
 // wrong changes nothing. A model that cannot be loaded leaves the one before it in service, and the error names it.
 func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	select {
-	case <-s.ready:
+	case <-s.life.ready:
 	default:
 		return stream.Errorf(stream.Unavailable, "", "the server has not started yet")
 	}
-	s.reloading.Lock()
-	defer s.reloading.Unlock()
+	s.configured.reloading.Lock()
+	defer s.configured.reloading.Unlock()
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -60,25 +92,19 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		}
 		s.metricsRules.Store(&rules)
 	}
-	last := s.last
-	if last == nil {
-		first := s.cfg
-		first.Hosts = first.Hosts[:len(first.Hosts)-len(first.TLS.ACME.Domains)] // as they were given
-		last = &first
-	}
-	changed := last.Changed(&cfg)
+	changed := s.configured.before(s.cfg).Changed(&cfg)
 	s.access.SetQuotas(cfg.Quotas)
 	if slices.Contains(changed, "log.level") { // otherwise the one that a request has set stays
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
 	models, wrong := s.reloadModels(ctx, cfg.Models, order)
-	err = errors.Join(err, s.rereadFiles(), wrong)
+	err = errors.Join(err, s.tls.reread(), wrong)
 	var streams ingest.Changes
 	if s.streams != nil {
 		streams, wrong = s.streams.Reload(cfg.Streams)
 		err = errors.Join(err, wrong)
 	}
-	s.last = &cfg
+	s.configured.last = &cfg
 	s.logReload(changed, models, streams, s.cfg.Changed(&cfg), err != nil)
 	return err
 }
@@ -103,26 +129,15 @@ func (s *Server) logReload(changed []string, models, streams ingest.Changes, sta
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, text, attrs...)
 }
 
-// rereadFiles reads the files of the certificate, now instead of at their next check.
-func (s *Server) rereadFiles() error {
-	if s.certificate == nil {
-		return nil
-	}
-	return s.certificate.reread()
-}
-
 // reloadModels makes models those of the configuration, in order. A model that could not be loaded the last time is loaded again.
 func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) (did ingest.Changes, err error) {
-	before := *s.configs.Load()
+	before, again := s.configured.replace(&models)
 	named := func(list []workers.Config, name string) *workers.Config {
 		if i := slices.IndexFunc(list, func(c workers.Config) bool { return c.Name == name }); i >= 0 {
 			return &list[i]
 		}
 		return nil
 	}
-	s.configs.Store(&models)
-	again := s.refused
-	s.refused = nil
 	var errs []error
 	for _, i := range order {
 		m := &models[i]
@@ -141,7 +156,7 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 		watch()
 		switch {
 		case err != nil:
-			s.refused = append(s.refused, m.Name)
+			s.configured.refused = append(s.configured.refused, m.Name)
 			errs = append(errs, within(fmt.Sprintf("models[%d]", i), err))
 		case old == nil:
 			did.Added = append(did.Added, m.Name)
@@ -154,7 +169,7 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 		if named(models, name) != nil {
 			continue
 		}
-		s.watch(name, nil)
+		s.watched.set(name, nil)
 		s.models.Forget(name)
 		err := s.models.Remove(ctx, name)
 		if err == nil {

@@ -11,15 +11,15 @@ import (
 	"millrace/config"
 	"millrace/internal/backoff"
 	"millrace/stream"
-	"millrace/workers"
+	"millrace/workers/repository"
 )
 
 // loadRepository loads the models of the repository that are loaded at the start. One
 // of which no version can be loaded, or a stage cannot, ends the start, unless its files may
 // change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
-	s.changes.Repository = s.repository
-	all, err := s.changes.Take()
+	s.polled.changes.Repository = s.repository
+	all, err := s.polled.changes.Take()
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	}
 	var left []string
 	for _, name := range names {
-		if !s.configured(name) {
+		if !s.configured.has(name) {
 			left = append(left, name)
 		} else if slices.Contains(all, name) {
 			s.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
@@ -55,17 +55,12 @@ func (s *Server) loadAll(ctx context.Context, names []string) (left []string, er
 	errs = s.models.LoadAll(ctx, names, func(name string) error { return s.syncProgram(ctx, name) })
 	for _, name := range names {
 		if errs[name] == nil {
-			delete(s.failing, name)
+			delete(s.polled.failing, name)
 		} else {
 			left = append(left, name)
 		}
 	}
 	return left, errs
-}
-
-// configured reports whether a model is one of the configuration.
-func (s *Server) configured(name string) bool {
-	return slices.ContainsFunc(*s.configs.Load(), func(c workers.Config) bool { return c.Name == name })
 }
 
 // maxRetry is the longest wait before a model that could not be loaded is tried again.
@@ -78,31 +73,36 @@ type failing struct {
 	again  time.Time // when it is tried again, at the latest
 }
 
-// unloadable remembers when a model is tried again, and logs an error unless it was the
-// last one of the model, too. The reason is in the index.
-func (s *Server) unloadable(name string, err error) {
-	f := s.failing[name]
+// polled is what a server knows of the repository's folder since the last look. polled is not safe for concurrent use.
+type polled struct {
+	changes repository.Changes
+	failing map[string]*failing // models that could not be loaded
+}
+
+// failed sets when a model is tried again, at least least from now. failed reports whether the error differs from the
+// last error of the model.
+func (p *polled) failed(name string, err error, least time.Duration) (differs bool) {
+	f := p.failing[name]
 	if f == nil {
-		f = &failing{waits: backoff.Backoff{Min: s.cfg.Repository.Poll, Max: maxRetry}}
-		if s.failing == nil {
-			s.failing = map[string]*failing{}
+		f = &failing{waits: backoff.Backoff{Min: least, Max: maxRetry}}
+		if p.failing == nil {
+			p.failing = map[string]*failing{}
 		}
-		s.failing[name] = f
+		p.failing[name] = f
 	}
 	f.again = time.Now().Add(f.waits.Next(rand.Float64()))
-	if f.reason != err.Error() {
-		f.reason = err.Error()
-		s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
-	}
+	differs = f.reason != err.Error()
+	f.reason = err.Error()
+	return differs
 }
 
 // retried returns the models that could not be loaded and are to be tried again now,
-// besides those whose files have changed: after a wait that becomes longer each time, or
-// when others have changed, which may be what they need.
-func (s *Server) retried(changed []string) (names []string) {
+// besides the models whose files have changed: after a wait that becomes longer each time, or
+// when other models have changed, because a failed model may need these.
+func (p *polled) retried(changed []string) (names []string) {
 	now := time.Now()
-	for _, name := range slices.Sorted(maps.Keys(s.failing)) {
-		f := s.failing[name]
+	for _, name := range slices.Sorted(maps.Keys(p.failing)) {
+		f := p.failing[name]
 		switch {
 		case slices.Contains(changed, name):
 			f.waits.Reset()
@@ -111,6 +111,14 @@ func (s *Server) retried(changed []string) (names []string) {
 		}
 	}
 	return names
+}
+
+// unloadable sets when a model is tried again, and logs an error that differs from the last error of the model. The
+// reason is in the index.
+func (s *Server) unloadable(name string, err error) {
+	if s.polled.failed(name, err, s.cfg.Repository.Poll) {
+		s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
+	}
 }
 
 // poll looks for changes of the repository, and loads and unloads its models, until ctx
@@ -125,7 +133,7 @@ func (s *Server) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		changed, gone, err := s.changes.Look()
+		changed, gone, err := s.polled.changes.Look()
 		if err != nil {
 			if !unlisted {
 				s.log.Error("the model repository cannot be listed: its models stay as they are", "error", err)
@@ -135,20 +143,20 @@ func (s *Server) poll(ctx context.Context) {
 		}
 		unlisted = false
 		for _, name := range gone {
-			delete(s.failing, name)
+			delete(s.polled.failing, name)
 		}
-		changed = slices.DeleteFunc(changed, s.configured)
-		left, errs := s.loadAll(ctx, append(changed, s.retried(changed)...))
+		changed = slices.DeleteFunc(changed, s.configured.has)
+		left, errs := s.loadAll(ctx, append(changed, s.polled.retried(changed)...))
 		for _, name := range left {
-			if ctx.Err() == nil && !s.draining.Load() {
+			if ctx.Err() == nil && !s.life.draining.Load() {
 				s.unloadable(name, errs[name])
 			}
 		}
 		for _, name := range gone {
-			if s.configured(name) {
+			if s.configured.has(name) {
 				continue
 			}
-			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound && ctx.Err() == nil && !s.draining.Load() {
+			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound && ctx.Err() == nil && !s.life.draining.Load() {
 				s.log.Error("a model that is gone from the repository cannot be unloaded", "model", name, "error", err)
 			} else if err := s.syncProgram(ctx, name); err != nil {
 				s.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model", name, "error", err)

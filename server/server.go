@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,57 +54,42 @@ type Server struct {
 	metricsRole func() role.Role // that the metrics need
 	cfg         Config
 	version     string
-	created     time.Time
 	log         *slog.Logger
 	memory      *buf.Pool
 	models      *workers.Manager
 	repository  *repository.Repository
-	changes     repository.Changes  // of the repository
-	failing     map[string]*failing // models of it that could not be loaded; used as changes is
+	polled      polled // the changes of the repository
 	native      *native.Client
-	configs     atomic.Pointer[[]workers.Config] // the models of the configuration
-	shared      *shm.Registry                    // for the adapters of the Open Inference Protocol; nil = off
+	shared      *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 	observe     *observer
 	sequences   *ingest.Sequences
 
-	adapters    []ingest.Interface
-	listeners   []Listener // on which it listens
-	programs    programs
-	rootFailure error // of the program at the root, once Run has ended
-	closers     []func() error
-	http        *httpd.Server                  // of the HTTP adapters; nil when it is off
-	grpc        *grpc.Adapter                  // nil when it is off
-	streams     *streams.Adapter               // nil: off
-	apps        *apps.Adapter                  // of the routes of programs; nil when http is off
-	requests    map[string]tracing.RequestHook // of the listeners that count requests, by name
+	adapters  []ingest.Interface
+	listeners []Listener // on which it listens
+	programs  programs
+	closers   []func() error
+	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
+	grpc      *grpc.Adapter                  // nil when it is off
+	streams   *streams.Adapter               // nil: off
+	apps      *apps.Adapter                  // of the routes of programs; nil when http is off
+	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name
 
-	changing   context.Context // of changes that a caller has begun and must not leave half made; ends when the server drains
-	endChanges context.CancelCauseFunc
-
-	gate        *ingest.Gate   // by which clients reach the models
-	access      *access.Access // what each client may do
-	tls         *tls.Config    // nil when not encrypted
-	certificate *keyPair       // in files, or nil
-	authority   *authority     // that gives the certificate, or nil
-	limit       *accept.Limit  // of all listeners together, but for those of management
-	managing    *accept.Limit  // of those of management, whom clients of the others cannot shut out
+	gate     *ingest.Gate   // by which clients reach the models
+	access   *access.Access // what each client may do
+	tls      encryption
+	limit    *accept.Limit // of all listeners together, but for those of management
+	managing *accept.Limit // of those of management, whom clients of the others cannot shut out
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
-	watching     sync.Mutex
-	watched      map[string]*watched // the programs whose files are watched; nil = none; guarded by watching
+	watched      watchList                   // the programs whose files are watched
 
 	hardware *video.Hardware   // decodes videos; nil = software
 	sandbox  bool              // ffmpeg is confined
 	confined *confine.Programs // workers that are child processes, and programs of exec sources; nil = they are not confined
 
-	reloading sync.Mutex
-	last      *Config  // of the last Reload; nil = there was none
-	refused   []string // the models that the last Reload could not load
+	configured configured
 
-	ready    chan struct{}
-	loaded   atomic.Bool
-	draining atomic.Bool
-	started  atomic.Bool
+	life *lifecycle
 }
 
 // New checks the configuration and opens the listeners, so that errors in them are
@@ -126,26 +110,23 @@ func New(cfg Config) (*Server, error) {
 	}
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
-		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
-		ready: make(chan struct{}), requests: map[string]tracing.RequestHook{},
+		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
+		life: newLifecycle(), requests: map[string]tracing.RequestHook{},
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
 	s.metricsRole = sync.OnceValue(func() role.Role { return metricsRole(context.Background(), &s.cfg) }) // programs may change the address
-	s.configs.Store(&cfg.Models)
+	s.configured.models.Store(&cfg.Models)
 	s.memory.LimitShares(cfg.Memory.ClientShare)
-	s.changing, s.endChanges = context.WithCancelCause(context.Background())
-	if err = s.loadTLS(); err != nil {
-		return nil, err
-	}
 	if s.observe, err = newObserver(s); err != nil {
 		return nil, err
 	}
 	s.log = s.observe.log
-	s.limit.Log, s.managing.Log = s.log, s.log
-	if s.authority != nil {
-		s.authority.log = s.log
+	if s.tls, err = newEncryption(&s.cfg, s.log); err != nil {
+		s.observe.close()
+		return nil, err
 	}
+	s.limit.Log, s.managing.Log = s.log, s.log
 	if connections < cfg.Limits.MaxConnections {
 		s.log.Warn("fewer connections than limits.max_connections can be open: raise the limit of open files (ulimit -n), or lower the setting",
 			"limits.max_connections", cfg.Limits.MaxConnections, "possible", connections, "open files", files)
@@ -225,8 +206,8 @@ func (s *Server) abandon() {
 // opened, waiting frames end as draining, frames in flight are answered. It returns nil
 // after a complete drain. When a model cannot be loaded, Run ends with the error.
 func (s *Server) Run(ctx context.Context) error {
-	if s.started.Swap(true) {
-		return errors.New("server: Run was called before")
+	if err := s.life.start(); err != nil {
+		return err
 	}
 	s.warnMemory()
 	defer processors.Double()()
@@ -245,17 +226,12 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
-	if s.authority != nil { // which connects to the adapters
-		wg.Go(func() { s.authority.run(serving) })
-	}
+	wg.Go(func() { s.tls.run(serving) }) // an authority connects to the adapters
 	if s.access.Required() {
 		wg.Go(func() { s.access.Watch(serving) })
 	}
 	if s.cfg.Programs.Watch { // before the load, so that what changes meanwhile is seen
-		all := s.watchedPrograms()
-		s.watching.Lock()
-		s.watched = all
-		s.watching.Unlock()
+		s.watched.start(s.watchedPrograms())
 	}
 	err := s.load(ctx)
 	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
@@ -268,8 +244,7 @@ func (s *Server) Run(ctx context.Context) error {
 		err = s.listenRoot(ctx)
 	}
 	if err == nil {
-		s.loaded.Store(true)
-		close(s.ready)
+		s.life.serve()
 		s.logReady()
 		if s.cfg.Programs.Watch {
 			wg.Go(func() { s.watchPrograms(serving) })
@@ -290,10 +265,10 @@ func (s *Server) Run(ctx context.Context) error {
 		case err = <-gone:
 		}
 	}
-	begun, started := time.Now(), err == nil || s.loaded.Load() // a start that failed is told by err
+	begun, started := time.Now(), err == nil || s.life.loaded.Load() // a start that failed is told by err
 	if started {
 		s.logDrain(ctx, err)
-		s.rootFailure = s.lastRootFailure()
+		s.programs.end(s.lastRootFailure())
 	}
 	err = errors.Join(err, s.drain(stop, &wg))
 	if started {
@@ -318,7 +293,7 @@ func (s *Server) warnMemory() {
 
 // logReady logs what the server serves, and where.
 func (s *Server) logReady() {
-	args := []any{"version", s.version, "took", time.Since(s.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
+	args := []any{"version", s.version, "took", time.Since(s.life.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
 	for _, l := range s.listeners {
 		args = append(args, l.Name, l.Addr)
 	}
@@ -388,8 +363,7 @@ const endGrace = 2 * time.Second
 // the models end, so that every frame ends while its connection is still open, then the
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
-	s.draining.Store(true)
-	s.endChanges(ingest.ErrDraining)
+	s.life.drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -432,7 +406,7 @@ func (s *Server) ReopenLog() error {
 func (s *Server) Log() *slog.Logger { return s.log }
 
 // Ready is closed when the models are loaded and the adapters serve.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
+func (s *Server) Ready() <-chan struct{} { return s.life.ready }
 
 // Native returns the Go API, as the program's own: its As and Authenticate act for users. Calls are answered once Ready is closed.
 func (s *Server) Native() *native.Client { return s.native }

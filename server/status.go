@@ -43,7 +43,7 @@ func noQuery(c *fiber.Ctx) error {
 func (s *Server) status() client.Status {
 	now := time.Now()
 	st := client.Status{
-		Version: s.version, State: s.stateWord(), Time: now, Started: s.created, UptimeSeconds: now.Sub(s.created).Seconds(),
+		Version: s.version, State: s.stateWord(), Time: now, Started: s.life.created, UptimeSeconds: now.Sub(s.life.created).Seconds(),
 		Process: processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{}, Streams: map[string]int{},
 		Models: []client.ModelStatus{},
 	}
@@ -78,7 +78,7 @@ func (s *Server) stateWord() string {
 	switch st := (backend{s}).State(); {
 	case st.Draining:
 		return "draining"
-	case !s.loaded.Load():
+	case !s.life.loaded.Load():
 		return "starting"
 	case !st.Ready:
 		return "degraded"

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -27,19 +29,45 @@ import (
 	"millrace/stream"
 )
 
-// loadTLS makes the TLS configuration of listeners, nil when TLS is off.
-func (s *Server) loadTLS() (err error) {
-	if s.cfg.TLS.ACME.On() {
-		if s.authority, err = newAuthority(&s.cfg); err == nil {
-			s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.authority.get, NextProtos: []string{acme.ALPNProto}}
+// encryption is the TLS configuration of the listeners, with the source of the certificate.
+type encryption struct {
+	config    *tls.Config // nil = connections are not encrypted
+	files     *keyPair    // the certificate in files; nil = there are no files
+	authority *authority  // the authority that issues the certificate; nil = no authority
+}
+
+// newEncryption reads or requests the certificate that a configuration names.
+func newEncryption(c *Config, log *slog.Logger) (e encryption, err error) {
+	if c.TLS.ACME.On() {
+		if e.authority, err = newAuthority(c); err == nil {
+			e.authority.log = log
+			e.config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: e.authority.get, NextProtos: []string{acme.ALPNProto}}
 		}
-		return err
+		return e, err
 	}
-	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts), textfile.LogFailed(s.log, "tls.cert"))
-	if s.certificate != nil {
-		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
+	e.files, err = readCertificate(c.TLS, ownNames(c.Hosts), textfile.LogFailed(log, "tls.cert"))
+	if e.files != nil {
+		e.config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: e.files.get}
 	}
-	return err
+	return e, err
+}
+
+// on reports whether connections are encrypted.
+func (e *encryption) on() bool { return e.config != nil }
+
+// reread reads the files of the certificate now, not at the next check.
+func (e *encryption) reread() error {
+	if e.files == nil {
+		return nil
+	}
+	return e.files.reread()
+}
+
+// run requests and renews certificates of an authority until ctx ends.
+func (e *encryption) run(ctx context.Context) {
+	if e.authority != nil {
+		e.authority.run(ctx)
+	}
 }
 
 // readCertificate returns the certificate in files, or nil when there is none. names are
@@ -235,10 +263,10 @@ func addressesOf(all []net.Addr) (out []string) {
 // Fingerprint returns the SHA-256 of the certificate that clients get, in the form of
 // browsers; "" when TLS is off.
 func (s *Server) Fingerprint() string {
-	if s.tls == nil {
+	if !s.tls.on() {
 		return ""
 	}
-	c, err := s.tls.GetCertificate(nil)
+	c, err := s.tls.config.GetCertificate(nil)
 	if err != nil {
 		return ""
 	}

@@ -56,12 +56,12 @@ func TestMissingModels(t *testing.T) {
 	if st := (backend{s}).State(); st.Ready || st.Draining {
 		t.Errorf("at the start: %+v", st)
 	}
-	s.loaded.Store(true)
+	s.life.loaded.Store(true)
 	check("once started", map[string]stream.Code{"here": "", "soon": stream.NotFound, "none": stream.NotFound})
 	if st := (backend{s}).State(); !st.Ready || st.Draining {
 		t.Errorf("once started: %+v", st)
 	}
-	s.draining.Store(true)
+	s.life.draining.Store(true)
 	check("at the end", map[string]stream.Code{"here": "", "soon": stream.Draining, "none": stream.Draining})
 	if st := (backend{s}).State(); !st.Draining {
 		t.Errorf("at the end: %+v", st)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"millrace/stream"
@@ -108,34 +109,48 @@ func (s *Server) beginWatch(m workers.Config) (watch func()) {
 				w = nil
 			}
 		}
-		s.watch(m.Name, w)
+		s.watched.set(m.Name, w)
 	}
 }
 
-// watch makes a program be watched, or not if w is nil.
-func (s *Server) watch(name string, w *watched) {
-	s.watching.Lock()
-	defer s.watching.Unlock()
+// watchList has the programs whose files are watched. The zero value watches no program. watchList is safe for
+// concurrent use.
+type watchList struct {
+	mu  sync.Mutex
+	all map[string]*watched
+}
+
+// start replaces all watched programs.
+func (l *watchList) start(all map[string]*watched) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = all
+}
+
+// set watches a program; w nil = the program is not watched.
+func (l *watchList) set(name string, w *watched) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if w == nil {
-		delete(s.watched, name)
+		delete(l.all, name)
 	} else {
-		s.watched[name] = w
+		l.all[name] = w
 	}
 }
 
-// watchedNow returns the programs that are watched now.
-func (s *Server) watchedNow() map[string]*watched {
-	s.watching.Lock()
-	defer s.watching.Unlock()
-	return maps.Clone(s.watched)
+// now returns a copy of the list.
+func (l *watchList) now() map[string]*watched {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.all)
 }
 
-// unwatch ends the watch of a program, unless another one has taken its place.
-func (s *Server) unwatch(name string, w *watched) {
-	s.watching.Lock()
-	defer s.watching.Unlock()
-	if s.watched[name] == w {
-		delete(s.watched, name)
+// end ends the watch of a program, unless another watch has taken its place.
+func (l *watchList) end(name string, w *watched) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all[name] == w {
+		delete(l.all, name)
 	}
 }
 
@@ -200,9 +215,9 @@ func (s *Server) logEmpty(name string, w *watched) {
 func (s *Server) watchPrograms(ctx context.Context) {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
-	for name, w := range s.watchedNow() {
+	for name, w := range s.watched.now() {
 		if w.wasLoaded(); s.hasDaemons(name) {
-			s.unwatch(name, w)
+			s.watched.end(name, w)
 		}
 	}
 	for {
@@ -211,7 +226,7 @@ func (s *Server) watchPrograms(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		all := s.watchedNow() // a new configuration may have others
+		all := s.watched.now() // a new configuration may have others
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			w := all[name]
 			fixed := w.fixed
@@ -221,13 +236,13 @@ func (s *Server) watchPrograms(ctx context.Context) {
 			}
 			s.logOwn(name, own)
 			s.logEmpty(name, w)
-			if changed == nil || s.draining.Load() {
+			if changed == nil || s.life.draining.Load() {
 				continue
 			}
 			s.reload(ctx, name, changed)
 			s.logOwn(name, w.wasLoaded())
 			if s.hasDaemons(name) {
-				s.unwatch(name, w)
+				s.watched.end(name, w)
 			}
 		}
 	}

@@ -281,7 +281,7 @@ func TestWatchAfterReload(t *testing.T) {
 		write(t, path, "a\n"+`{"stages": [{"name": "a", "stage": "changed"}]}`)
 		eventually(t, func() bool { return post(t, s, "/apps/"+name+"/a") == "200 OK changed" })
 	}
-	if now := s.watchedNow(); len(now) != 2 || now["gone"] != nil || now["svc"].source != other {
+	if now := s.watched.now(); len(now) != 2 || now["gone"] != nil || now["svc"].source != other {
 		t.Errorf("%v are watched", now)
 	}
 	cancel()
