@@ -67,7 +67,7 @@ func (m *Model) wantsTensors(codec Codec) error {
 	if input := m.pictureInput(); input != nil && codec.Picture() {
 		return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: for pictures as its input %s of shape %v, set input.image in its configuration", m.Name, codec, input.Name, input.Shape)
 	}
-	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
+	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
 }
 
 // pictureInput returns the only input of the model if it has the shape of pictures, with

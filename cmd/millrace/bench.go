@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +36,7 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 		cfg             load.Config
 		options, header []string
 		asJSON          bool
-		csv             string
+		csv, request    string
 	)
 	host := remoteFlags(c)
 	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
@@ -56,6 +58,7 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 	f.IntVar(&cfg.Size, "size", 0, "size of a frame in bytes (1024; with --tensor one row of the model's input)")
 	f.StringVar(&cfg.File, "file", "", "each frame is this file, such as a picture")
 	f.StringVar(&cfg.Dir, "dir", "", "the frames are the files of this folder, repeated")
+	f.StringVar(&request, "request", "", "over REST: each frame is the request in JSON in this file, such as one with several tensors")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "seed of the random gaps")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON on standard output, progress on standard error")
 	f.StringVar(&csv, "csv", "", "write a row for each second of the run to this file")
@@ -66,6 +69,9 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 		}
 		if err == nil && !cfg.Poisson {
 			err = without(f, "without --poisson", "seed")
+		}
+		if err == nil && request != "" {
+			err = without(f, "with --request", "size", "file", "dir", "tensor")
 		}
 		if err != nil {
 			return err
@@ -93,6 +99,11 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 		}
 		if cfg.Header, err = pairs("--header", header); err != nil {
 			return err
+		}
+		if request != "" {
+			if err := benchRequest(&cfg, request, f.Changed("protocol")); err != nil {
+				return err
+			}
 		}
 		if err := cfg.Validate(); err != nil {
 			return usageError{err}
@@ -131,11 +142,40 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 	return c
 }
 
+// benchRequest makes a file with a request in JSON the frames of a run over REST. chosen says that the user has chosen the protocol.
+func benchRequest(cfg *load.Config, file string, chosen bool) error {
+	if chosen && cfg.Protocol != load.RESTProtocol {
+		return usagef("--request: is for --protocol rest, not %s", cfg.Protocol)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--request: %w", err)
+	}
+	if !json.Valid(text) {
+		return fmt.Errorf("--request: %s is not JSON", file)
+	}
+	cfg.Protocol, cfg.File = load.RESTProtocol, file
+	cfg.Header["Inference-Header-Content-Length"] = strconv.Itoa(len(text)) // the whole body is JSON
+	return nil
+}
+
 // firstFrames is how many frames end a run early when all of them have failed with one error.
 const firstFrames = 100
 
 // otherFrames returns the error of a run whose frames the server has refused for what they are, with how to send others.
 func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m client.Metadata, err error) error {
+	if _, isRequest := cfg.Header["Inference-Header-Content-Length"]; isRequest {
+		return err // the server says what is wrong with it
+	}
+	if len(m.Inputs) > 1 {
+		if takes, failed := takesOf(ctx, cl, m, ""); failed == nil && (takes.Picture == nil || !takes.Picture.Alone) {
+			var names []string
+			for _, t := range m.Inputs {
+				names = append(names, t.Name)
+			}
+			return fmt.Errorf("%w. Model %s has the inputs %s: give --request FILE, a request in JSON with a tensor for each; `millrace examples %s` prints one", err, m.Name, strings.Join(names, ", "), m.Name)
+		}
+	}
 	if !cfg.Tensor && len(m.Inputs) == 1 {
 		if takes, failed := takesOf(ctx, cl, m, ""); failed == nil && takes.Picture == nil {
 			return fmt.Errorf("%w. Model %s takes tensors: give --protocol rest --tensor", err, m.Name)

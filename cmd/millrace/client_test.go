@@ -343,8 +343,24 @@ func TestBenchRefused(t *testing.T) {
 	if err := os.WriteFile(file, onnxfile.Identity(onnxfile.Float32, "batch", 4), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "rows="+file, "--model", "eyes=motion"))
+	two := onnxfile.Model{Inputs: []onnxfile.Value{{Name: "a", Type: onnxfile.Float32, Dims: []any{"batch", 1}}, {Name: "b", Type: onnxfile.Float32, Dims: []any{"batch", 1}}}}
+	two.Outputs = []onnxfile.Value{{Name: "sum", Type: onnxfile.Float32, Dims: []any{"batch", 1}}}
+	two.Nodes = []onnxfile.Node{{Op: "Add", Inputs: []string{"a", "b"}, Outputs: []string{"sum"}}}
+	both, request := filepath.Join(t.TempDir(), "both.onnx"), filepath.Join(t.TempDir(), "request.json")
+	for path, data := range map[string][]byte{
+		both: two.Bytes(), request: []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[1,1],"data":[1]},{"name":"b","datatype":"FP32","shape":[1,1],"data":[2]}]}`),
+	} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "rows="+file, "--model", "eyes=motion", "--model", "both="+both))
+	if out, stderr, code := millrace(t, "bench", "--addr", addr, "--model", "both", "--frames", "3", "--request", request); code != 0 || !strings.Contains(out, "3 answered") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
 	for _, c := range []struct{ args, want string }{
+		{"--model both", "Model both has the inputs a, b: give --request FILE"},
+		{"--model both --protocol rest --tensor", "Model both has the inputs a, b: give --request FILE"},
 		{"--model rows", "Model rows takes tensors: give --protocol rest --tensor"},
 		{"--model rows --protocol v1", "Model rows takes tensors: give --protocol rest --tensor"},
 		{"--model rows --protocol rest --file " + file, "Model rows takes tensors: give --protocol rest --tensor"},

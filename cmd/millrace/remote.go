@@ -295,6 +295,6 @@ func withCommands(text string) string {
 	return strings.NewReplacer(
 		"see the repository index", "see millrace models",
 		"GET /v2/streams lists them", "millrace streams lists them",
-		"see its inputs at /v2/models/", "see its inputs with millrace models show ",
+		"see the inputs in the metadata of model ", "see its inputs with millrace models show ",
 	).Replace(text)
 }

@@ -22,7 +22,7 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 	}
 	st := c.stream.Load()
 	if m := st.Model(); m.Image == nil && !m.Any {
-		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
+		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
 	}
 	d, err := p.sessions.decoders.Open(codec, st, p.client.Memory(), decoders.Client{
 		Account:  p.client.Core(),
