@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net"
 	"time"
@@ -87,7 +86,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observe.measureRequests(h.App, s.requests["http"], s.cfg.Metrics.Path)
+	s.observe.measureRequests(h.App, s.listening.requests["http"], s.cfg.Metrics.Path)
 	s.serveLogins(h.App)
 	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log}) // before the routes that a program at the root may replace
 	if !s.cfg.Metrics.Separate() {
@@ -153,7 +152,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+		Root: s.cfg.Programs.Root, OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.listening.requests["grpc"]),
 	})
 	return s.grpc, nil
 }
@@ -209,28 +208,22 @@ func (s *Server) open() error {
 			if s.cfg.Metrics.SSF && l.name == "grpc" {
 				class = tracing.GRPCName
 			}
-			s.requests[l.name] = s.observe.metrics.Requests(l.name, class)
+			s.listening.count(l.name, s.observe.metrics.Requests(l.name, class))
 		}
 		if l.listen != nil { // the adapter closes it
 			taken, err := l.listen(s)
 			if err != nil {
 				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
 			}
-			s.listeners = append(s.listeners, l.at(addressOf(taken), s.tls.on()))
+			s.listening.at = append(s.listening.at, l.at(addressOf(taken), s.tls.on()))
 			continue
 		}
 		a, err := l.open(s)
 		if err != nil {
 			return err
 		}
-		s.adapters = append(s.adapters, a)
-		if a, ok := a.(listens); ok {
-			taken, err := a.Listen()
-			if err != nil {
-				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
-			}
-			s.closers = append(s.closers, a.Close)
-			s.listeners = append(s.listeners, l.at(taken.String(), s.tls.on()))
+		if err := s.listening.add(l, a, s.tls.on()); err != nil {
+			return err
 		}
 	}
 	return s.guardRoutes()
@@ -280,23 +273,14 @@ func Listeners(c Config) []Listener {
 }
 
 // Listeners returns the addresses on which the server listens.
-func (s *Server) Listeners() []Listener { return s.listeners }
+func (s *Server) Listeners() []Listener { return s.listening.at }
 
 // Addr returns the address of the listener of that name as host:port, "" when it is
 // off.
-func (s *Server) Addr(name string) string { return s.listener(name).Addr }
+func (s *Server) Addr(name string) string { return s.listening.named(name).Addr }
 
 // URL returns the address of the listener of that name as a URL, "" when it is off.
-func (s *Server) URL(name string) string { return s.listener(name).URL }
-
-func (s *Server) listener(name string) Listener {
-	for _, l := range s.listeners {
-		if l.Name == name {
-			return l
-		}
-	}
-	return Listener{}
-}
+func (s *Server) URL(name string) string { return s.listening.named(name).URL }
 
 // connections returns the counters of all listeners.
 func (s *Server) connections() map[string]accept.Stats {
@@ -321,20 +305,10 @@ func (h httpServer) GoAway(time.Time) { h.Drain() }
 
 // Serve implements ingest.Interface.
 func (h httpServer) Serve(ctx context.Context, _ *ingest.Gate) error {
-	for _, a := range h.s.adapters {
+	for _, a := range h.s.listening.adapters {
 		if a, ok := a.(ingest.Starter); ok {
 			<-a.Serving()
 		}
 	}
 	return h.Server.Serve(ctx)
-}
-
-func (s *Server) closeListeners() {
-	var errs []error
-	for _, c := range s.closers {
-		errs = append(errs, c())
-	}
-	if err := errors.Join(errs...); err != nil {
-		s.log.Warn("a listener did not close", "error", err)
-	}
 }

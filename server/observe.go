@@ -110,7 +110,7 @@ func (o *observer) traces() tracing.TraceStats {
 // measure adds up what the adapters and workers have for the metrics.
 func (s *Server) measure() ingest.Metrics {
 	m := ingest.Metrics{Goroutines: map[string]int{}}
-	for _, a := range s.adapters {
+	for _, a := range s.listening.adapters {
 		if a, ok := a.(ingest.Measured); ok {
 			m.Add(a.Metrics())
 		}

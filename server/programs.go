@@ -439,7 +439,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	}
 	for i := range listeners {
 		if listeners[i].name == "http" {
-			s.listeners = append(s.listeners, listeners[i].at(at.String(), s.tls.on()))
+			s.listening.at = append(s.listening.at, listeners[i].at(at.String(), s.tls.on()))
 		}
 	}
 	return nil

@@ -64,15 +64,12 @@ type Server struct {
 	observe     *observer
 	sequences   *ingest.Sequences
 
-	adapters  []ingest.Interface
-	listeners []Listener // on which it listens
+	listening listening
 	programs  programs
-	closers   []func() error
-	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
-	grpc      *grpc.Adapter                  // nil when it is off
-	streams   *streams.Adapter               // nil: off
-	apps      *apps.Adapter                  // of the routes of programs; nil when http is off
-	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name
+	http      *httpd.Server    // of the HTTP adapters; nil when it is off
+	grpc      *grpc.Adapter    // nil when it is off
+	streams   *streams.Adapter // nil: off
+	apps      *apps.Adapter    // of the routes of programs; nil when http is off
 
 	gate     *ingest.Gate   // by which clients reach the models
 	access   *access.Access // what each client may do
@@ -111,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
 		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
-		life: newLifecycle(), requests: map[string]tracing.RequestHook{},
+		life:     newLifecycle(),
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
@@ -197,7 +194,9 @@ func (s *Server) abandon() {
 	if err := s.models.Close(ctx); err != nil {
 		s.log.Error("models did not close", "error", err)
 	}
-	s.closeListeners()
+	if err := s.listening.close(); err != nil {
+		s.log.Warn("a listener did not close", "error", err)
+	}
 	s.access.Close()
 	s.observe.close()
 }
@@ -218,8 +217,8 @@ func (s *Server) Run(ctx context.Context) error {
 		wg.Go(func() { s.logHardware(s.hardware.Find(serving)) })
 	}
 	wg.Go(func() { s.removeLeftovers(serving) })
-	failed := make(chan error, len(s.adapters))
-	for _, a := range s.adapters { // before the models, so that probes are answered while those are loaded
+	failed := make(chan error, len(s.listening.adapters))
+	for _, a := range s.listening.adapters { // before the models, so that probes are answered while those are loaded
 		wg.Go(func() {
 			if err := a.Serve(serving, s.gate); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
@@ -238,7 +237,7 @@ func (s *Server) Run(ctx context.Context) error {
 		wg.Go(func() { s.poll(serving) })
 	}
 	if err == nil {
-		err = s.serving(failed)
+		err = s.listening.serving(failed)
 	}
 	if err == nil && s.cfg.Programs.Root != "" {
 		err = s.listenRoot(ctx)
@@ -294,7 +293,7 @@ func (s *Server) warnMemory() {
 // logReady logs what the server serves, and where.
 func (s *Server) logReady() {
 	args := []any{"version", s.version, "took", time.Since(s.life.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
-	for _, l := range s.listeners {
+	for _, l := range s.listening.at {
 		args = append(args, l.Name, l.Addr)
 	}
 	names := []string{}
@@ -311,20 +310,6 @@ func (s *Server) logDrain(ctx context.Context, err error) {
 		why = context.Cause(ctx)
 	}
 	s.log.Info("the server drains", "reason", why, "limit", s.cfg.Drain)
-}
-
-// serving returns when every adapter serves, or with the error of one that cannot.
-func (s *Server) serving(failed <-chan error) error {
-	for _, a := range s.adapters {
-		if a, ok := a.(ingest.Starter); ok {
-			select {
-			case <-a.Serving():
-			case err := <-failed:
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (s *Server) load(ctx context.Context) error {
@@ -367,11 +352,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
-	for _, a := range s.adapters {
-		if a, ok := a.(ingest.Drainer); ok {
-			a.GoAway(until)
-		}
-	}
+	s.listening.goAway(until)
 	err := s.models.Close(ctx) // when the time is over, it ends all frames
 	stop()
 	ended := make(chan struct{})

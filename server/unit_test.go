@@ -92,7 +92,7 @@ func TestAdapterThatFailsEndsTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.adapters = append(s.adapters, broken{})
+	s.listening.adapters = append(s.listening.adapters, broken{})
 	if err := s.Run(t.Context()); err == nil || err.Error() != "broken: out of order" {
 		t.Errorf("%v", err)
 	}
