@@ -23,6 +23,9 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
 # scripts/deps.sh leaves a python3 here when the first one in PATH lacks the modules.
 export PATH := $(CURDIR)/out/tools:$(PATH)
 
+# A program of the module tools, built and run in this folder.
+tool = go build -C tools -tags '$(TAGS)' -o ../out/ ./$(1) && out/$(1)
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
@@ -57,11 +60,11 @@ check-rest: ## what check adds to test: the long tests, the race detector, fuzzi
 bench: ## compare Millrace with bare loops (10 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
 	@$(if $(MICRO),,scripts/deps.sh bench)
 	@scripts/onnxruntime.sh
-	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
+	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),$(call tool,bench) $(ARGS))
 
 bench-overload: ## overload: goodput and age of answers, fairness, many streams, failed cameras (5 minutes); ARGS='-rows fairness', -json
 	@scripts/onnxruntime.sh
-	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
+	$(call tool,bench) -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
 soak: ## hours of soak, faults from outside, stress and fuzzing, with seeds from the date; SEED=20260131000 repeats a run, SOAK=8h FUZZ=10m lengthen it
 	@scripts/deps.sh demo

@@ -4,7 +4,7 @@
 
 staticcheck() {
     if go run "$1" -version >/dev/null 2>&1; then
-        go run "$1" -tags "$tags" ./...
+        go run "$1" -tags "$tags" ./... && in_tools go run "$1" -tags "$tags" ./...
     else
         echo "skipped: $1 is not in the module cache, and the Go proxy cannot be reached"
     fi
@@ -13,7 +13,7 @@ staticcheck() {
 # tidy compares go.mod and go.sum with what `go mod tidy` writes, which may need the
 # proxy for modules that only tests of dependencies use.
 tidy() {
-    difference=$(go mod tidy -diff) && return
+    difference=$(go mod tidy -diff && in_tools go mod tidy -diff) && return
     [ -n "$difference" ] || { echo "skipped: the Go proxy cannot be reached"; return 0; }
     printf 'run go mod tidy:\n%s\n' "$difference"
     return 1
@@ -25,7 +25,7 @@ snapshot() { { git status --porcelain && git diff HEAD; } | cksum; }
 generate() {
     git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: this is not a git checkout"; return 0; }
     before=$(snapshot)
-    go generate ./... || return 1
+    go generate ./... && in_tools go generate ./... || return 1
     [ "$(snapshot)" = "$before" ] || { echo "go generate changed files; commit what it writes:"; git status --short; return 1; }
 }
 
@@ -46,6 +46,15 @@ without_tracing() {
 
 # pure_go builds the program without a C compiler. `make release` does so for arm64, too.
 pure_go() { CGO_ENABLED=0 go build -o /dev/null ./cmd/millrace; }
+
+# licenses checks the licences of the modules that the program contains.
+licenses() {
+    work=$(mktemp -d) || return 1
+    go build -C tools -o "$work/release" ./release && "$work/release" licenses
+    status=$?
+    rm -rf "$work"
+    return $status
+}
 
 # web builds the console and the JavaScript client, and compares them with the built files
 # that are committed.
@@ -68,15 +77,16 @@ step peers peers
 # tenfold; what remains of it for them is the check of unsafe pointers. The others run with it
 # and with the tag invariants. Most tests wait for processes, cameras and time-outs, so that
 # more packages run at a time than there are cores.
-programs='cmd|web|examples|docs|deploy'
+programs='cmd|web|examples|docs'
 computing='internal/codec|workers/motion|workers/results/(postprocess|tracking)'
 step long tests "$(packages "$programs")" -p 4 -vet=off -timeout 20m -tags "$tags"
+step long-tools in_tools tests ./... -p 4 -vet=off -timeout 20m -tags "$tags"
 step computing tests "$(packages "$computing")" -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags"
 step race tests "$(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing)(/|\$)")" -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags"
 # The build without libjpeg-turbo and libwebp. If both are missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-pictures go test -vet=off ./internal/codec/...
 step pure-go pure_go
-step licenses go run ./cmd/millrace-release licenses
+step licenses licenses
 step nometrics without_metrics
 step notracing without_tracing
 # A minute and a half of what make soak does for half an hour.

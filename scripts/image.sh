@@ -15,7 +15,7 @@ mkdir -p "$work"
 . scripts/packages.sh
 (cd "$out" && sha256sum --check --quiet SHA256SUMS) 2>/dev/null || fail "out/release has no archives, or others than SHA256SUMS says: run make release"
 epoch=$(git log -1 --format=%ct 2>/dev/null || date +%s)
-CGO_ENABLED=0 go build -o "$work/millrace-release" ./cmd/millrace-release
+CGO_ENABLED=0 go build -C tools -o "$work/millrace-release" ./release
 for arch in amd64 arm64; do
     set -- "$out"/millrace-*-linux-$arch.tar.gz
     [ -f "$1" ] && [ $# = 1 ] || fail "out/release has no archive for $arch, or several: run make release"

@@ -98,10 +98,10 @@ pure() {
     cp "$work/$name/sbom.cdx.json" "$out/$name.cdx.json"
 }
 
-# go_tool ARGUMENT... runs cmd/millrace-release, which is built for this machine.
+# go_tool ARGUMENT... runs tools/release, built for this machine.
 go_tool() { "$work/millrace-release" "$@"; }
 
-CGO_ENABLED=0 go build -o "$work/millrace-release" ./cmd/millrace-release
+CGO_ENABLED=0 go build -C tools -o "$work/millrace-release" ./release
 # The manual pages and completions come from a program for this machine.
 go build -ldflags "-s -w -X main.version=$version" -o "$work/millrace" ./cmd/millrace
 pages "$work" "$work/millrace"

@@ -12,6 +12,7 @@ pkg-config --exists libwebp 2>/dev/null && tags="${tags:+$tags,}libwebp"
 # checkout that has ended would fail the vet of another one. So each has its own entry.
 CGO_CPPFLAGS="${CGO_CPPFLAGS:-} -DMILLRACE_CHECKOUT=$(pwd | cksum | cut -d' ' -f1)"
 export CGO_CPPFLAGS
+flaky=$PWD/scripts/flaky.txt
 passed=0
 failed=
 began=$(date +%s)
@@ -52,7 +53,7 @@ tests() {
     grep -F '"Action":"fail"' "$work/events" >"$work/failed"
     if [ $status = 0 ] && [ -s "$work/failed" ]; then
         sed 's/^/flaky: /' "$work/report"
-        sed 's/:.*//' "$work/report" | sort -u | grep -vxFf scripts/flaky.txt |
+        sed 's/:.*//' "$work/report" | sort -u | grep -vxFf "$flaky" |
             sed 's|$| belongs into scripts/flaky.txt until it is mended|'
         # A package that fails without a failed test has failed in TestMain, as with a leaked goroutine.
         package='s/.*"Package":"\([^"]*\)".*/\1/'
@@ -70,11 +71,15 @@ tests() {
 # faults FLAG... builds the server and runs it with clients, cameras and sinks under faults from outside.
 faults() {
     work=$(mktemp -d) || return 1
-    go build -tags "$tags" -o "$work/millrace" ./cmd/millrace && go run -tags "$tags" ./cmd/millrace-soak -server "$work/millrace" "$@"
+    go build -tags "$tags" -o "$work/millrace" ./cmd/millrace && go build -C tools -tags "$tags" -o "$work/soak" ./soak &&
+        "$work/soak" -server "$work/millrace" "$@"
     status=$?
     rm -rf "$work"
     return $status
 }
+
+# in_tools COMMAND... runs a command in the module tools: programs for developers, which the server does not contain.
+in_tools() { (cd tools && "$@"); }
 
 # packages REGEXP prints the packages in the folders that match, and below them.
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }

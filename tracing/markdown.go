@@ -12,7 +12,7 @@ import (
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
-<!-- Written by go generate ./deploy/generate from tracing/families.go. -->
+<!-- Written by go generate -C tools ./dashboards from tracing/families.go. -->
 Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (settings ` + "`metrics.path`, `metrics.address`" + `). [dashboards.md](dashboards.md) has dashboards and alerts of them.
 
 - The names begin with ` + "`millrace_`" + `, except those of HTTP requests, of the Go runtime (` + "`go_`" + `), of the process (` + "`process_`" + `) and for Triton's dashboards (` + "`nv_`" + `), which have the names that other

@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 		{"otel in tracing", imports("tracing", "go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus"), ""},
 		{"otel elsewhere", imports("batching", "go.opentelemetry.io/otel"), "only tracing imports go.opentelemetry.io/otel"},
 		{"prometheus elsewhere", imports("server", "github.com/prometheus/client_golang/prometheus"), "only tracing imports github.com/prometheus"},
-		{"prometheus in the program that reads metrics", imports("cmd/millrace-soak", "github.com/prometheus/common/expfmt"), ""},
+		{"prometheus in the program that reads metrics", imports("tools/soak", "github.com/prometheus/common/expfmt"), ""},
 		{"prometheus in the command", imports("cmd/millrace", "github.com/prometheus/common/expfmt"), "only tracing imports github.com/prometheus"},
 
 		{"tests import what they like", one("stream/a_test.go", file{pkg: "stream_test", doc: doc, test: true, imports: []string{"millrace/server", "github.com/prometheus/common/expfmt"}}), ""},

@@ -18,7 +18,7 @@ import (
 )
 
 // load reads every source file below root, whatever its build tags. It skips
-// what the go command skips, build output, installed packages and nested modules.
+// what the go command skips, build output, installed packages and nested modules but tools.
 func load(root string) (map[string]file, error) {
 	tree := map[string]file{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -50,6 +50,9 @@ func skipDir(name, rel string) bool {
 	if rel == "out" || rel == "bin" || base == "testdata" || base == "node_modules" || base == "vendor" ||
 		base[0] == '.' || base[0] == '_' {
 		return true
+	}
+	if rel == "tools" {
+		return false
 	}
 	_, err := os.Stat(filepath.Join(name, "go.mod"))
 	return err == nil

@@ -24,8 +24,9 @@ var floor = map[string]int{
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
-	"examples": 6, "deploy": 6,
-	"cmd": 7, // the demo shows an example
+	"examples": 6,
+	"cmd":      7, // the demo shows an example
+	"tools":    8, // a module of its own
 }
 
 // plugins are the folders whose subfolders never import each other, so that
@@ -43,7 +44,7 @@ var layers = map[string][][]string{
 }
 
 // scraper may import telemetry, too: it is no part of the server, and reads its metrics as Prometheus does.
-const scraper = "cmd/millrace-soak"
+const scraper = "tools/soak"
 
 // telemetry may be imported by tracing alone; the others have hooks.
 var telemetry = []string{

@@ -130,7 +130,7 @@ var sets = sync.OnceValues(func() (map[string]map[string]bool, error) {
 	return all, nil
 })
 
-// Root returns the folder of the module. Builds with -trimpath do not say where a file is: then Root is found from the
+// Root returns the folder of the repository. Builds with -trimpath do not say where a file is: then Root is found from the
 // folder of the test.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
@@ -139,7 +139,7 @@ func Root() string {
 		dir, _ = os.Getwd()
 	}
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "deps.sh")); err == nil {
 			break
 		}
 	}

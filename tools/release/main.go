@@ -158,7 +158,7 @@ func report(out io.Writer, list []module) error {
 		}
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("%s: none of the licences Apache-2.0, MIT, ISC, BSD-3-Clause and BSD-2-Clause was found: use another module, or teach cmd/millrace-release its licence", strings.Join(bad, ", "))
+		return fmt.Errorf("%s: none of the licences Apache-2.0, MIT, ISC, BSD-3-Clause and BSD-2-Clause was found: use another module, or teach tools/release its licence", strings.Join(bad, ", "))
 	}
 	return nil
 }

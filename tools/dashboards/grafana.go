@@ -162,7 +162,7 @@ func (p *panel) grafana(id int, at object) object {
 // datasources returns the provisioning of Grafana's data sources. The addresses come
 // from variables of the environment.
 func datasources() string {
-	return fmt.Sprintf(`# Written by go generate ./deploy/generate.
+	return fmt.Sprintf(`# Written by go generate -C tools ./dashboards.
 apiVersion: 1
 datasources:
   - name: Prometheus
@@ -186,7 +186,7 @@ datasources:
 
 // folder returns the provisioning of Grafana's dashboards.
 func folder() string {
-	return `# Written by go generate ./deploy/generate.
+	return `# Written by go generate -C tools ./dashboards.
 apiVersion: 1
 providers:
   - name: Millrace

@@ -38,13 +38,13 @@ var (
 	minutes  = flag.Float64("minutes", 0, "how long to run the load before the pictures are drawn")
 )
 
-const prometheusYML = "../prometheus/prometheus.yml"
+const prometheusYML = "../../deploy/prometheus/prometheus.yml"
 
 // TestFilesAreGenerated compares the files with the output of the code.
 func TestFilesAreGenerated(t *testing.T) {
 	for path, want := range files() {
 		if got, err := os.ReadFile(filepath.Join("../..", path)); err != nil || string(got) != want {
-			t.Errorf("%s is not what go generate ./deploy/generate writes (%v)", path, err)
+			t.Errorf("%s is not what go generate -C tools ./dashboards writes (%v)", path, err)
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (p *peer) checkExemplars(t *testing.T) {
 // TestComposeFiles checks the files that compose.yaml uses: the files exist, and the configurations of the server and of
 // Prometheus are valid.
 func TestComposeFiles(t *testing.T) {
-	cfg, err := config.Load("../millrace.yaml")
+	cfg, err := config.Load("../../deploy/millrace.yaml")
 	if err == nil {
 		err = cfg.Validate()
 	}
@@ -360,7 +360,7 @@ func TestComposeFiles(t *testing.T) {
 	if out, err := exec.Command(testneeds.Program(t, "promtool"), "check", "config", prometheusYML).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	text, err := os.ReadFile("../compose.yaml")
+	text, err := os.ReadFile("../../deploy/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func TestComposeFiles(t *testing.T) {
 		}
 		for _, path := range s.Volumes {
 			path, _, _ = strings.Cut(path, ":")
-			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+			if _, err := os.Stat(filepath.Join("../../deploy", path)); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

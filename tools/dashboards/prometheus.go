@@ -28,7 +28,7 @@ const runbookURL = "/docs/runbooks.md"
 // rulesFile returns the rules in the format of Prometheus.
 func rulesFile(alerts []alert) string {
 	var b strings.Builder
-	b.WriteString("# Written by go generate ./deploy/generate from rules.go.\ngroups:\n  - name: millrace-ratios\n    rules:\n")
+	b.WriteString("# Written by go generate -C tools ./dashboards from rules.go.\ngroups:\n  - name: millrace-ratios\n    rules:\n")
 	for _, r := range recordings() {
 		fmt.Fprintf(&b, "      - record: %s\n        expr: %s\n", r.name, quote(r.expr))
 	}
@@ -47,7 +47,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'
 func runbooks() string {
 	var b strings.Builder
 	b.WriteString(`# Runbooks
-<!-- Written by go generate ./deploy/generate from rules.go. -->
+<!-- Written by go generate -C tools ./dashboards from rules.go. -->
 What to do when an alert of ` + "`deploy/prometheus/rules.yml`" + ` fires: ` + "`critical`" + ` at once, ` + "`warning`" + ` today. [dashboards.md](dashboards.md) shows the panels that are named here.
 `)
 	for _, a := range alerts {
