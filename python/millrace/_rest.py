@@ -34,6 +34,7 @@ class Call(NamedTuple):
     timeout: float | None = None  # seconds; None = the client's
     accept: Callable[[int], bool] = lambda status: status // 100 == 2
     refused: Callable[[MillraceError], None] | None = None  # is called with the error of a reply that is not accepted
+    again: After | None = None  # what takes the place of the call when the server refuses an input; its then may return None
     event: Callable[[Event], Any] | None = None  # of calls with events: what the loop gets; it raises EndOfEvents at the end
 
 
@@ -41,7 +42,7 @@ class After(NamedTuple):
     """A call that depends on the reply to another one, which is made before it."""
 
     first: Call
-    then: Callable[[Any], Call]  # gets what first.read returned
+    then: Callable[[Any], Any]  # gets what first.read returned, and returns the call
 
     @property
     def timeout(self) -> float | None:
@@ -388,7 +389,8 @@ class Calls:
 
     def _inferring(self, model: Any, inputs: Any, picture: Any, version: Any, parameters: Mapping | None, outputs: Iterable[str] | None,
                    classes: Mapping[str, int] | None, id: str, deadline: Any, as_json: bool, stream: bool, timeout: Any) -> Call | After:
-        """The call of an inference. Numbers in its inputs need the datatypes that the model declares."""
+        """The call of an inference. Numbers in its inputs need the datatypes that the model declares. Those that are known may be
+        of a model that was loaded by this name before: when an input is refused, they are read again."""
         limit = seconds(timeout, "timeout")
 
         def then(declared: dict[str, str] | None) -> Call:
@@ -397,9 +399,18 @@ class Calls:
             return call._replace(event=_answer_event) if stream else call
 
         known = self._known(model, version)
-        if known is not None or picture is not None or not _oip.has_numbers(inputs):
+        if picture is not None or not _oip.has_numbers(inputs):
             return then(known)
-        return After(self._declaring(model, version, limit), then)
+        first = self._declaring(model, version, limit)
+        if known is None:
+            return After(first, then)
+        try:
+            call = then(known)
+        except MillraceError as error:
+            if not is_of_input(error.field):
+                raise
+            return After(first, then)
+        return call._replace(again=After(first, lambda declared: None if declared == known else then(declared)))
 
     def _get(self, path: str, query: dict | None = None) -> Any:
         return self._do(Call("GET", path, Reply.json, query=query or {}))

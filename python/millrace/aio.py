@@ -23,7 +23,7 @@ import time
 from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from . import _http, _websocket
-from ._client_errors import MillraceError, bad_reply, invalid, of_status
+from ._client_errors import MillraceError, bad_reply, invalid, is_of_input, of_status
 from ._http import Event, Reply
 from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, parameters_of
 from ._session import (CLOSED, MAX_UNENDED, OPENING, PROTOCOL, TICKET, Frame, Message, Policy, Result, SessionState, StreamState,
@@ -191,7 +191,13 @@ class Client(Calls):
         """Carries out a call, and before it the one on which it depends. It returns the call and its reply."""
         if isinstance(call, After):
             call = call.then(call.first.read(await self._exchange(call.first)))
-        return call, await self._exchange(call)
+        reply = await self._exchange(call)
+        error = failed(call, reply) if call.again is not None else None
+        if error is not None and is_of_input(error.field):
+            fresh = call.again.then(call.again.first.read(await self._exchange(call.again.first)))  # type: ignore[union-attr]
+            if fresh is not None:
+                return fresh, await self._exchange(fresh)
+        return call, reply
 
     async def _declared_by(self, model: str, version: Any) -> dict[str, str]:
         """The datatypes that the inputs of a model declare."""

@@ -25,7 +25,7 @@ import time
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from . import _http, aio
-from ._client_errors import MillraceError
+from ._client_errors import MillraceError, is_of_input
 from ._http import Event, Reply
 from ._rest import After, Answer, Call, Calls, EndOfEvents, Timing, failed, seconds
 from ._session import CLOSED, Frame, Policy, Result
@@ -248,7 +248,15 @@ class Client(Calls):
         deadline = None if timeout is None else time.monotonic() + timeout
         if isinstance(call, After):
             call = call.then(self._exchange(call.first, timeout, deadline))
-        return self._exchange(call, timeout, deadline)
+        try:
+            return self._exchange(call, timeout, deadline)
+        except MillraceError as error:
+            if call.again is None or not is_of_input(error.field):
+                raise
+            fresh = call.again.then(self._exchange(call.again.first, timeout, deadline))
+            if fresh is None:
+                raise
+        return self._exchange(fresh, timeout, deadline)
 
     def _exchange(self, call: Call, timeout: float | None, deadline: float | None) -> Any:
         """Sends a request, and returns what its reply says. timeout is that of the user, for the error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -15,7 +16,7 @@ import time
 import unittest
 import zlib
 
-from millrace import _tensors
+from millrace import _tensors, aio
 from millrace.client import Client, Frame, MillraceError, Policy, Tensor
 from tests.server import Server, closed_port, needs_server
 
@@ -236,23 +237,30 @@ class TestCalls(WithServer):
                     self.assertIn(".astype(numpy.float32)", stream.receive().error.message)
 
     def test_datatypes_are_asked_for_once_and_again_after_a_refusal(self):
-        asked = []
+        sent = []
 
-        class Counting(Client):
-            def _declaring(self, *args):
-                asked.append(args[0])
-                return super()._declaring(*args)
+        class Recording(Client):
+            def _request(self, call):
+                sent.append(call.method)
+                return super()._request(call)
 
         self.declaring()
-        client = Counting(self.typed.addr, timeout=30)
+        client = Recording(self.typed.addr, timeout=30)
         self.addCleanup(client.close)
         for _ in range(3):
             client.infer("plain", {"f": [1.0]})
-        self.assertEqual(asked, ["plain"])
-        client._declared["plain", ""]["f"] = "FP64"  # as when another model was loaded by this name
-        self.fails("invalid_argument", "inputs[0].datatype", client.infer, "plain", {"f": [1.0]})
-        self.assertEqual(client.infer("plain", {"f": [1.0]}).outputs["f"].datatype, "FP32")
-        self.assertEqual(asked, ["plain"] * 2)
+        self.assertEqual(sent, ["GET", "POST", "POST", "POST"])
+        # As when another model was loaded by this name: the server refuses the first datatype, the client itself the other one.
+        for datatype, requests in (("FP64", ["POST", "GET", "POST"]), ("INT32", ["GET", "POST"])):
+            client._declared["plain", ""]["f"] = datatype
+            sent.clear()
+            self.assertEqual(client.infer("plain", {"f": [1.5]}).outputs["f"].datatype, "FP32")
+            self.assertEqual((sent, client._declared["plain", ""]), (requests, {"f": "FP32"}))
+            self.assertEqual(asyncio.run(self.inferred(client.addr, datatype)), "FP32")
+        sent.clear()
+        self.fails("invalid_argument", "inputs[0].datatype", client.infer, "plain", {"f": ["text"]})
+        self.assertEqual(sent, ["POST", "GET"])  # the datatypes are as they were
+        client.infer("plain", {"f": [1.0]})
         with client.open("plain", policy="every") as stream:
             own = client._async
             stream.send(inputs={"f": [1.0]})
@@ -262,6 +270,12 @@ class TestCalls(WithServer):
             self.check(stream.receive().error, "invalid_argument", "inputs.f.datatype")
             stream.send(inputs={"f": [1.0]})
             self.assertEqual(stream.receive().outputs["f"].datatype, "FP32")
+
+    async def inferred(self, addr: str, datatype: str) -> str:
+        """The datatype of the answer of `plain` to a client without threads that takes the input for another datatype."""
+        async with aio.Client(addr, timeout=30) as client:
+            client._declared["plain", ""] = {"f": datatype}
+            return (await client.infer("plain", {"f": [1.5]})).outputs["f"].datatype
 
     def test_pictures_classes_and_deadlines(self):
         answer = self.client.infer("find", picture=PICTURE)
