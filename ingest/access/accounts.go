@@ -14,7 +14,7 @@ import (
 	"millrace/stream"
 )
 
-// Quotas are how much each client may use: each principal, and each address of clients without one. 0 = any number.
+// Quotas limit the use of each client: each principal, and each address of clients without a principal. 0 = any number.
 type Quotas struct {
 	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of one client: a key, a user, or an address when no credentials are needed (IPv6: a /64). 0 = no limit, for all quotas"`
 	Frames    float64 `yaml:"frames" min:"0" max:"1e9" advanced:"yes" help:"most frames a second of one client; further frames of streams are dropped, further requests are refused"`
@@ -33,7 +33,7 @@ type Quotas struct {
 	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" advanced:"yes" help:"a client may use the quota of this time at once"`
 }
 
-// limits returns what an account may use, with own in place of what it has.
+// limits returns the limits of an account, with the quotas in own in place of the quotas of the settings.
 func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	l := stream.Limits{
 		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
@@ -48,7 +48,7 @@ func (q *Quotas) limits(own map[string]float64) stream.Limits {
 	return l
 }
 
-// CheckQuotas returns what is wrong with quotas by their names.
+// CheckQuotas returns an error if quotas by their names are wrong.
 func CheckQuotas(own map[string]float64) error {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if !slices.Contains(stream.QuotaNames[:], name) {
@@ -68,7 +68,7 @@ const (
 	sampled     = 64    // accounts of which the idle ones are forgotten for a new one
 )
 
-// Account is the account of one client. A nil one has no quotas: only the owner has none.
+// Account is the account of one client. A nil Account is the account of the owner, and has no quotas.
 type Account struct {
 	stream.Account
 	table    *Accounts
@@ -79,7 +79,7 @@ type Account struct {
 	Client   atomic.Value // the *ingest.Client of an address, which the gate keeps here
 }
 
-// Core returns the part that frames have.
+// Core returns the part of the account for frames.
 func (a *Account) Core() *stream.Account {
 	if a == nil {
 		return nil
@@ -87,10 +87,10 @@ func (a *Account) Core() *stream.Account {
 	return &a.Account
 }
 
-// Live reports whether the account is still in use: another one may have taken its place otherwise.
+// Live reports whether the account is in use. Another account may have replaced an account that is not in use.
 func (a *Account) Live() bool { return a != nil && !a.gone.Load() }
 
-// Accounts has the accounts of all clients. It is safe for concurrent use.
+// Accounts has the accounts of all clients. Accounts is safe for concurrent use.
 type Accounts struct {
 	quotas Quotas
 	max    int
@@ -134,7 +134,7 @@ func (t *Accounts) Of(p *Principal) *Account {
 	return a
 }
 
-// SetQuotas changes the quotas of all accounts. What they have used stays.
+// SetQuotas changes the quotas of all accounts, and keeps the use of the accounts.
 func (t *Accounts) SetQuotas(q Quotas) {
 	setting.Fill(&q)
 	t.mu.Lock()
@@ -163,7 +163,7 @@ func (t *Accounts) OfAddress(of netip.Addr) *Account {
 	return room(t, t.addresses, &t.others[0], of)
 }
 
-// room adds an account to those of a map, in place of idle ones if there are too many. Without an idle one it returns others.
+// room adds an account to a map. In a full map, room replaces idle accounts; without an idle account, room returns others.
 func room[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
 	if len(all) >= t.max {
 		now, seen := stream.Now(), 0
@@ -194,7 +194,7 @@ func (t *Accounts) account() *Account {
 	return a
 }
 
-// forget keeps the counts of an account that is removed. What is counted for it meanwhile is lost.
+// forget keeps the counts of an account before the removal of the account. Counts during forget are lost.
 func (t *Accounts) forget(a *Account) {
 	a.gone.Store(true)
 	if a.name != "" {
@@ -204,7 +204,7 @@ func (t *Accounts) forget(a *Account) {
 	t.forgotten.add(&u)
 }
 
-// Use is what clients have used.
+// Use is the use of clients.
 type Use struct {
 	Name   string // of the principal; "" = of all that have no name of their own
 	Used   [stream.Quotas]int64
@@ -225,7 +225,7 @@ func (u *Use) add(other *Use) {
 	}
 }
 
-// Uses returns what the principals with a name of their own have used, and all other clients together.
+// Uses returns the use of each principal with a name in the metrics, and the use of all other clients together.
 func (t *Accounts) Uses() []Use {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,7 +257,7 @@ func (t *Accounts) Uses() []Use {
 	return out
 }
 
-// endpoints are those that the loads of an account have made.
+// endpoints are the endpoints that the loads of an account have made.
 type endpoints struct {
 	mu   sync.Mutex
 	made map[string]int // how many loads of each go on, during which it may be gone for a while
@@ -269,8 +269,8 @@ type Loaded interface {
 	Versions(name string) []string
 }
 
-// Reserve is ingest.Load.Reserve. The account holds an endpoint from before it is made until it is gone, so that one that was made by a load that fails
-// in the end, or whose client has left, counts, and a load of one that is there needs no room.
+// Reserve is ingest.Load.Reserve. The account holds an endpoint from before the load until the endpoint is unloaded: an
+// endpoint of a load that fails late, or of a client that has left, counts. A load of a loaded endpoint needs no room.
 func (a *Account) Reserve(all Loaded, endpoint string, there bool) (settle func(there bool), err error) {
 	a.ForgetUnloaded(all)
 	e := &a.endpoint
@@ -298,7 +298,7 @@ func (a *Account) Reserve(all Loaded, endpoint string, there bool) (settle func(
 	}, nil
 }
 
-// ForgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
+// ForgetUnloaded gives back the endpoints that any client has unloaded.
 func (a *Account) ForgetUnloaded(all Loaded) {
 	e := &a.endpoint
 	e.mu.Lock()

@@ -82,7 +82,7 @@ func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outco
 	return nil, Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
 }
 
-// wants says which credentials clients may send.
+// wants returns the credentials that clients may send, for errors.
 func (a *Access) wants() string {
 	var ways []string
 	if a.key != "" || a.keys != nil {
@@ -100,9 +100,9 @@ func (a *Access) wants() string {
 	return "send " + strings.Join(ways, ", or ")
 }
 
-// named returns the user of a name whom somebody else has authenticated: with the roles of the file of users if that has the name, otherwise
-// with those that are given, or those of auth.roles. Where the file has a password for the name, that is of another user, who logs in with it:
-// then there are no roles.
+// named returns a user authenticated by a token, a certificate or the Python module. The roles are the roles of the
+// user's entry in the file of users; without an entry, the given roles, or auth.roles. An entry with a password
+// belongs to another user: the user of named has no roles then.
 func (a *Access) named(key, name string, roles *role.Set) *Principal {
 	p := &Principal{Key: key, Name: name, Roles: a.roles}
 	if roles != nil {
@@ -118,7 +118,8 @@ func (a *Access) named(key, name string, roles *role.Set) *Principal {
 	return p
 }
 
-// current returns a principal as the files have it now; nil when it is gone: its key, user or entry was removed or has expired.
+// current returns the present state of a principal; nil = the key, user or entry of the principal was removed or has
+// expired.
 func (a *Access) current(p *Principal, now time.Time) *Principal {
 	again := a.listed(p, now)
 	if again == nil || p.Session == "" {
@@ -127,7 +128,7 @@ func (a *Access) current(p *Principal, now time.Time) *Principal {
 	return a.sessions.As(p.Session, again, now)
 }
 
-// listed is current without a look at the session.
+// listed is current without a check of the session.
 func (a *Access) listed(p *Principal, now time.Time) *Principal {
 	kind, name, _ := strings.Cut(p.Key, ":")
 	switch kind {

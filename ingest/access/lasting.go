@@ -2,8 +2,8 @@ package access
 
 import "sync"
 
-// Lasting has the connections, calls and requests of authenticated clients that may last long, so that they can be ended
-// when the credentials with which they were begun are not valid any more. It is safe for concurrent use.
+// Lasting has the long connections, calls and requests of authenticated clients. When the credentials of a client end,
+// Check ends the client's connections, calls and requests. Lasting is safe for concurrent use.
 type Lasting struct {
 	mu  sync.Mutex
 	all map[*lasting]struct{}
@@ -14,8 +14,8 @@ type lasting struct {
 	end func(error)
 }
 
-// Add adds what a principal has begun. end is called at most once, with the reason; it must not block, and may be called
-// while removed is. What nobody has begun, where clients need no credentials, is not added.
+// Add adds a connection, call or request of a principal. end is called at most once, with the reason. end must not
+// block, and may be called during a call of removed. Add ignores a nil principal.
 func (l *Lasting) Add(of *Principal, end func(error)) (removed func()) {
 	if of == nil {
 		return func() {}
@@ -34,7 +34,7 @@ func (l *Lasting) Add(of *Principal, end func(error)) (removed func()) {
 	}
 }
 
-// Check ends everything for whose principal valid returns an error.
+// Check ends the connections, calls and requests of each principal for which valid returns an error.
 func (l *Lasting) Check(valid func(*Principal) error) {
 	l.mu.Lock()
 	all := make([]*lasting, 0, len(l.all))
@@ -57,7 +57,7 @@ func (l *Lasting) Check(valid func(*Principal) error) {
 	}
 }
 
-// Len returns how many there are.
+// Len returns the number of connections, calls and requests.
 func (l *Lasting) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,19 +14,19 @@ const (
 	maxAddresses  = 65536 // that are remembered
 )
 
-// Logins bounds the attempts to log in of each address. It is safe for concurrent use.
+// Logins bounds the attempts of each address to log in. Logins is safe for concurrent use.
 type Logins struct {
 	mu  sync.Mutex
 	of  map[netip.Addr]*rate.Limiter
 	all *rate.Limiter // of the addresses for which there is no room
 }
 
-// NewLogins returns one that has seen no attempts.
+// NewLogins returns Logins without attempts.
 func NewLogins() *Logins { return &Logins{of: map[netip.Addr]*rate.Limiter{}, all: newLimiter()} }
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(loginInterval), loginBurst) }
 
-// Allow counts an attempt, and returns how long the client has to wait for the next one; 0 = this one may be made.
+// Allow counts an attempt. Allow returns the time to wait before the next attempt; 0 = the attempt is allowed.
 func (l *Logins) Allow(of netip.Addr, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"millrace/stream"
 )
 
-// Principal is who sent a request, whatever the protocol. It is not changed after it was made. A nil one
-// is the owner, or a client of a server without credentials: Client says what they may do.
+// Principal is the sender of a request, for all protocols. A Principal does not change. May of a nil Principal refuses
+// every call.
 type Principal struct {
 	Key     string // identity: "key:ID" of a named key, "user:NAME", "native:NAME" of a user of a Go program, "api_key" for the server's own key
 	Name    string // in logs and the metadata of workers
@@ -33,7 +33,7 @@ type Principal struct {
 	Client  atomic.Value            // the *ingest.Client of the principal, which the gate keeps here
 }
 
-// In returns p as it is in the session with an id.
+// In returns p in the session with an id.
 func (p *Principal) In(session string) *Principal {
 	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models, Quotas: p.Quotas, Session: session, Entry: p.Entry}
 }
@@ -66,8 +66,8 @@ func (p *Principal) Changed(now *Principal) error {
 // Limited reports whether the principal may use some models only.
 func (p *Principal) Limited() bool { return p != nil && len(p.Models) > 0 }
 
-// AllowsModel returns nil if the principal may use the model or endpoint, and an error with the code permission_denied otherwise,
-// whether or not there is such a model.
+// AllowsModel returns nil if the principal may use the model or endpoint, and an error with the code permission_denied
+// otherwise, also for the name of no model.
 func (p *Principal) AllowsModel(name string) error {
 	if !p.Limited() {
 		return nil
@@ -80,7 +80,7 @@ func (p *Principal) AllowsModel(name string) error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name, strings.Join(p.Models, ", "))
 }
 
-// May returns nil if the principal may do what a call needs. Errors: PermissionDenied.
+// May returns nil if the principal may make a call with a need. Errors: PermissionDenied.
 func (p *Principal) May(n Need) error {
 	if p == nil {
 		return ErrStranger
@@ -106,18 +106,18 @@ var (
 	ErrNoRole   error = stream.Errorf(stream.PermissionDenied, "", "the call has no role: its adapter says what it needs")
 )
 
-// notWhole returns the error of a request that is not about single models, of a principal that may use only some.
+// notWhole returns the error of a request about the whole server, for a principal with a limited list of models.
 func (p *Principal) notWhole() error {
 	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
 }
 
-// maxName is the longest name of a principal.
+// maxName is the largest length of a principal's name.
 const maxName = 128
 
-// nameForm is the form of a name: it stands in logs, metrics and headers as it is.
+// nameForm is the form of a name. Logs, metrics and headers have the name unchanged.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
 
-// CheckName returns what is wrong with the name of a key or a user.
+// CheckName returns an error if the name of a key or a user is wrong.
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm.MatchString(name) {
 		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or digit", name, maxName)
@@ -125,10 +125,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// maxPatterns is the most patterns of models that a principal has.
+// maxPatterns is the largest number of patterns of models of a principal.
 const maxPatterns = 256
 
-// CheckPatterns returns what is wrong with patterns of names of models.
+// CheckPatterns returns an error if patterns of names of models are wrong.
 func CheckPatterns(patterns []string) error {
 	if len(patterns) > maxPatterns {
 		return fmt.Errorf("has %d patterns: want at most %d", len(patterns), maxPatterns)

@@ -15,7 +15,7 @@ const (
 	maxOfOne    = 100 // of one principal: the oldest ends when there would be more
 )
 
-// Sessions are those of browsers that have logged in. It is safe for concurrent use.
+// Sessions are the sessions of browsers after a login. Sessions is safe for concurrent use.
 type Sessions struct {
 	lasts time.Duration
 
@@ -32,12 +32,13 @@ type session struct {
 	listed, now *Principal // the last one that As was called with, and what it returned
 }
 
-// NewSessions returns sessions that last so long.
+// NewSessions returns sessions that end after a time.
 func NewSessions(lasts time.Duration) *Sessions {
 	return &Sessions{lasts: lasts, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
 }
 
-// Begin begins a session of a principal, which ends with its credentials at the latest, and returns the text of its cookie.
+// Begin begins a session of a principal, and returns the text of the session's cookie. The session ends with the
+// principal's credentials at the latest.
 func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 	text := rand.Text()
 	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lasts)}
@@ -65,7 +66,8 @@ func (s *Sessions) Begin(p *Principal, now time.Time) (string, error) {
 	return text, nil
 }
 
-// Find returns whose session a cookie has, as of its begin, and until when it lasts; nil when there is none.
+// Find returns the principal of a cookie's session, as of the begin of the session, and the end of the session; nil =
+// there is no session.
 func (s *Sessions) Find(text string, now time.Time) (*Principal, time.Time) {
 	if text == "" {
 		return nil, time.Time{}
@@ -84,7 +86,7 @@ func (s *Sessions) Find(text string, now time.Time) (*Principal, time.Time) {
 	return one.principal, one.until
 }
 
-// As returns p with the id of a session, nil when that has ended.
+// As returns p with the id of a session; nil = the session has ended.
 func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +100,7 @@ func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
 	return one.now
 }
 
-// End ends the session of a cookie, and returns whose it was; nil when there is none.
+// End ends the session of a cookie, and returns the principal of the session; nil = there is no session.
 func (s *Sessions) End(text string) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,17 +16,17 @@ import (
 // User is an entry of the file with users.
 type User struct {
 	Name string `yaml:"name" json:"name"`
-	// Password is the hash of the password, see HashPassword; "" = the user has none, and is named by a certificate or a token.
+	// Password is the hash of the password, see HashPassword; "" = a certificate or a token names the user.
 	Password string `yaml:"password,omitempty" json:"-"`
 	Grant    `yaml:",inline"`
 }
 
-// userFile is what a file with users has.
+// userFile is the content of a file with users.
 type userFile struct {
 	Users []User `yaml:"users"`
 }
 
-// Check returns what is wrong with an entry.
+// Check returns an error if an entry is wrong.
 func (u *User) Check() error {
 	_, err := u.check()
 	return err
@@ -84,29 +84,30 @@ func (f *userFile) check() error {
 	return nil
 }
 
-// WriteUsers replaces a file, which only its owner may read.
+// WriteUsers replaces a file. Only the owner may read a new file.
 func WriteUsers(path string, users []User) error { return writeFile(path, userFile{users}) }
 
-// WithoutUser returns users without the one of a name, and whether there was one.
+// WithoutUser returns users without the user of a name, and whether there was such a user.
 func WithoutUser(users []User, name string) (kept []User, removed bool) {
 	kept = slices.DeleteFunc(slices.Clone(users), func(u User) bool { return u.Name == name })
 	return kept, len(kept) < len(users)
 }
 
-// Users are the users of a file, which is read again when it changes. It is safe for concurrent use.
+// Users are the users of a file. Users reads the file again after a change. Users is safe for concurrent use.
 type Users struct {
 	file  *textfile.Watched[map[string]*known]
 	turns chan struct{}
 }
 
-// maxHashing is how many passwords are hashed at once at most.
+// maxHashing is the largest number of passwords that are hashed at once.
 const maxHashing = 2
 
-// hashingAtOnce is how many passwords are hashed at once: each takes as many processors as its hash has threads, which are four, so that with few
-// processors it is one.
+// hashingAtOnce returns the number of passwords that are hashed at once. A hash has four threads and takes as many
+// processors, so that a machine with few processors hashes one password at once.
 func hashingAtOnce() int { return max(1, min(maxHashing, processors.Real()/2)) }
 
-// OpenUsers reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the users stay as they were.
+// OpenUsers reads a file. When the file cannot be read again, the users stay and failed is called with the error; when
+// the file can be read again, failed is called with nil.
 func OpenUsers(path string, failed func(error)) (*Users, error) {
 	file, err := watch(path, usersByName, failed)
 	return &Users{file, make(chan struct{}, hashingAtOnce())}, err
@@ -126,14 +127,14 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 	return byName, nil
 }
 
-// Recheck has the next call look at the file.
+// Recheck makes the next call look at the file.
 func (u *Users) Recheck() { u.file.Recheck() }
 
-// absent is the hash that is computed for a user who is not there, so that an answer takes as long as for one who is.
+// absent is the hash for the name of no user, so that the answer takes as long as for a user.
 var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
 
-// Authenticate returns who has a name and a password, or nil. Memory for hashing is charged with charge, and given back
-// with what it returns.
+// Authenticate returns the principal with a name and a password, or nil. Authenticate charges the memory for hashing
+// with charge, and gives the memory back with refund.
 func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time, charge func(bytes int64) (refund func(), err error)) (*Principal, error) {
 	if len(password) > MaxPassword {
 		return nil, nil
@@ -172,7 +173,8 @@ func (u *Users) HasPassword(name string, now time.Time) bool {
 	return e != nil && e.password != ""
 }
 
-// Current returns the user of a name as the file has it now, and whether there is an entry: one that has expired has no user.
+// Current returns the user of a name as the file has the user now, and whether there is an entry. An expired entry has
+// no user.
 func (u *Users) Current(name string, now time.Time) (p *Principal, there bool) {
 	e := u.file.Get(now)[name]
 	if e == nil {
