@@ -297,47 +297,90 @@ func TestQuotaOfPulls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	_, all := startQuotas(t, map[string]map[string]float64{"c": {"pulls": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
-	pull := func(c *quotaClient) *websocket.Conn {
-		t.Helper()
-		ws := c.dial("/v2/stream?model=echo")
-		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"url":"http://`+silent.Addr().String()+`/video.mp4"}`)); err != nil {
-			t.Fatal(err)
+	connections := make(chan net.Conn, 16)
+	go func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			connections <- conn
 		}
-		return ws
-	}
+	}()
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"pulls": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
+	address := "http://" + silent.Addr().String() + "/video.mp4"
+	first := pullVideo(t, all["c"], address)
+	first.isPulled(connections)
+	second := pullVideo(t, all["c"], address)
 	c := all["c"]
-	first := pull(c)
-	from, err := silent.Accept() // it is being pulled
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	second := pull(c)
 	var m wire.Plain
-	if _, text, err := second.ReadMessage(); err != nil || wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || !m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
-		t.Errorf("a second video: %s %v", text, err)
+	if text := <-second.texts; wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "flow_control" || !m.Error.Retryable || m.Error.RetryAfterMS != 1000 || c.count(m.Error.Message) != "pulls" {
+		t.Errorf("a second video: %s", text)
 	}
-	_ = pull(all["other"])
-	if other, err := silent.Accept(); err != nil {
-		t.Fatal(err)
-	} else {
-		defer other.Close()
-	}
+	pullVideo(t, all["other"], address).isPulled(connections)
 	c.checkFigures("c")
-	if err := first.WriteMessage(websocket.TextMessage, []byte(`{"stop":true}`)); err != nil {
-		t.Fatal(err)
+	first.write(`{"stop":true}`)
+	if text := <-first.texts; !bytes.Contains(text, []byte(`"done":true`)) {
+		t.Fatalf("a video that was stopped: %s", text)
 	}
-	if _, text, err := first.ReadMessage(); err != nil || !bytes.Contains(text, []byte(`"done":true`)) {
-		t.Fatalf("a video that was stopped: %s %v", text, err)
+	second.ask()
+	second.isPulled(connections)
+}
+
+// pulledVideo is a WebSocket for which the server pulls a video.
+type pulledVideo struct {
+	*testing.T
+	ws      *websocket.Conn
+	address string
+	texts   chan []byte // the messages of the server
+}
+
+// pullVideo opens a WebSocket and asks for the video at an address.
+func pullVideo(t *testing.T, c *quotaClient, address string) *pulledVideo {
+	t.Helper()
+	v := &pulledVideo{t, c.dial("/v2/stream?model=echo"), address, make(chan []byte, 16)}
+	go func() {
+		defer close(v.texts)
+		for {
+			_, text, err := v.ws.ReadMessage()
+			if err != nil {
+				return
+			}
+			v.texts <- text
+		}
+	}()
+	v.ask()
+	return v
+}
+
+func (v *pulledVideo) ask() {
+	v.Helper()
+	v.write(`{"url":"` + v.address + `"}`)
+}
+
+func (v *pulledVideo) write(text string) {
+	v.Helper()
+	if err := v.ws.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		v.Fatal(err)
 	}
-	if err := second.WriteMessage(websocket.TextMessage, []byte(`{"url":"http://`+silent.Addr().String()+`/video.mp4"}`)); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := silent.Accept(); err != nil {
-		t.Fatal(err)
-	} else {
-		defer again.Close()
+}
+
+// isPulled waits until the server has connected to the address. An ffmpeg that is not ready in time, as under load, is
+// started again.
+func (v *pulledVideo) isPulled(connections <-chan net.Conn) {
+	v.Helper()
+	for {
+		select {
+		case conn := <-connections:
+			v.Cleanup(func() { conn.Close() })
+			return
+		case text := <-v.texts:
+			var m wire.Plain
+			if wire.ParsePlain(text, &m) != nil || m.Error == nil || m.Error.Code != "timeout" {
+				v.Fatalf("the video is not pulled: %s", text)
+			}
+			v.ask()
+		}
 	}
 }
 
