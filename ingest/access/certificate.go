@@ -11,8 +11,8 @@ import (
 	"millrace/internal/textfile"
 )
 
-// Authority is a file with the certificates that may sign those of clients, read again when it changes. It is safe for
-// concurrent use.
+// Authority is a file with the certificates of the issuers of client certificates. Authority reads the file again after a
+// change. Authority is safe for concurrent use.
 type Authority struct {
 	file *textfile.Watched[*x509.CertPool]
 
@@ -21,10 +21,11 @@ type Authority struct {
 	valid map[*x509.Certificate]struct{} // of open connections, and of some that have ended
 }
 
-// maxValid is how many certificates are remembered as verified.
+// maxValid is the largest number of certificates that are remembered as verified.
 const maxValid = 4096
 
-// OpenAuthority reads a file in PEM. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the certificates stay as they were.
+// OpenAuthority reads a file in PEM. When the file cannot be read again, the certificates stay and failed is called with
+// the error; when the file can be read again, failed is called with nil.
 func OpenAuthority(path string, failed func(error)) (*Authority, error) {
 	file, err := watch(path, parsePool, failed)
 	return &Authority{file: file}, err
@@ -38,8 +39,8 @@ func parsePool(text []byte, path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Verify is tls.Config.VerifyConnection: it refuses connections with a client certificate that the authority has not signed.
-// One without a certificate is let through.
+// Verify is tls.Config.VerifyConnection. Verify refuses a client certificate that the authority has not signed, and allows
+// a connection without a certificate.
 func (a *Authority) Verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
@@ -47,8 +48,8 @@ func (a *Authority) Verify(s tls.ConnectionState) error {
 	return a.Check(s.PeerCertificates, time.Now())
 }
 
-// Check returns why a client certificate, the first of a chain, is not valid now, or nil. Within one connection, it is verified again when
-// the file has changed only.
+// Check returns an error if a client certificate, the first of a chain, is not valid now. Within one connection, Check
+// verifies the certificate again only after a change of the file.
 func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("there is no certificate")
@@ -84,10 +85,10 @@ func (a *Authority) Check(chain []*x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Recheck has the next call look at the file.
+// Recheck makes the next call look at the file.
 func (a *Authority) Recheck() { a.file.Recheck() }
 
-// NameOf returns the name in a client certificate: its common name, or its first name or address.
+// NameOf returns the name in a client certificate: the common name, or the first DNS name or mail address.
 func NameOf(c *x509.Certificate) (string, error) {
 	names := append(append([]string{c.Subject.CommonName}, c.DNSNames...), c.EmailAddresses...)
 	for _, name := range names {

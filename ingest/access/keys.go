@@ -15,7 +15,7 @@ import (
 	"millrace/internal/textfile"
 )
 
-// Grant is what an entry of a file allows its owner.
+// Grant has the rights of an entry's owner.
 type Grant struct {
 	Roles   []string           `yaml:"roles" json:"roles"`
 	Models  []string           `yaml:"models,omitempty" json:"models,omitempty"`  // the only ones, as patterns such as door-*; empty = all
@@ -23,7 +23,7 @@ type Grant struct {
 	Expires time.Time          `yaml:"expires,omitempty" json:"expires,omitzero"` // zero = never
 }
 
-// check returns the roles, or what is wrong.
+// check returns the roles, or an error.
 func (g *Grant) check() (role.Set, error) {
 	roles, err := role.Parse(g.Roles)
 	if err == nil && roles == 0 {
@@ -49,7 +49,7 @@ type Key struct {
 	Grant  `yaml:",inline"`
 }
 
-// keyFile is what a file with keys has.
+// keyFile is the content of a file with keys.
 type keyFile struct {
 	Keys []Key `yaml:"keys"`
 }
@@ -61,7 +61,7 @@ const (
 	keyLength = idEnd + 1 + 26
 )
 
-// NewKey makes a key. text is the key itself, which is not stored.
+// NewKey makes a key. text is the key itself, and is not stored.
 func NewKey(name string, g Grant) (k Key, text string) {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails
@@ -76,7 +76,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Check returns what is wrong with an entry.
+// Check returns an error if an entry is wrong.
 func (k *Key) Check() error {
 	_, err := k.check()
 	return err
@@ -135,15 +135,15 @@ func (f *keyFile) check() error {
 	return nil
 }
 
-// WriteKeys replaces a file, which only its owner may read.
+// WriteKeys replaces a file. Only the owner may read a new file.
 func WriteKeys(path string, keys []Key) error { return writeFile(path, keyFile{keys}) }
 
-// Keys are the keys of a file, which is read again when it changes. It is safe for concurrent use.
+// Keys are the keys of a file. Keys reads the file again after a change. Keys is safe for concurrent use.
 type Keys struct {
 	file *textfile.Watched[map[string]*known]
 }
 
-// known is an entry that is in use.
+// known is an entry in use.
 type known struct {
 	sum       [sha256.Size]byte // of a key's secret
 	password  string            // its hash; "" = none
@@ -153,7 +153,8 @@ type known struct {
 
 func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
 
-// OpenKeys reads a file. When it cannot be read later, failed is called with the error, and with nil when it can be again; until then the keys stay as they were.
+// OpenKeys reads a file. When the file cannot be read again, the keys stay and failed is called with the error; when the
+// file can be read again, failed is called with nil.
 func OpenKeys(path string, failed func(error)) (*Keys, error) {
 	file, err := watch(path, keysByID, failed)
 	return &Keys{file}, err
@@ -177,10 +178,10 @@ func keysByID(text []byte, path string) (map[string]*known, error) {
 	return byID, nil
 }
 
-// Recheck has the next call look at the file.
+// Recheck makes the next call look at the file.
 func (k *Keys) Recheck() { k.file.Recheck() }
 
-// Authenticate returns whose key text is; nil when it is nobody's, or when expired.
+// Authenticate returns the principal of a key; nil = the key is unknown or has expired.
 func (k *Keys) Authenticate(text string, now time.Time) (p *Principal, expired bool) {
 	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
 		return nil, false
@@ -195,7 +196,7 @@ func (k *Keys) Authenticate(text string, now time.Time) (p *Principal, expired b
 	return e.principal, false
 }
 
-// Current returns the principal with the identity of p as the file has it now, or nil.
+// Current returns the present principal of the file with the identity of p, or nil.
 func (k *Keys) Current(p *Principal, now time.Time) *Principal {
 	e := k.file.Get(now)[strings.TrimPrefix(p.Key, "key:")]
 	if e == nil || e.expired(now) {
@@ -204,7 +205,7 @@ func (k *Keys) Current(p *Principal, now time.Time) *Principal {
 	return e.principal
 }
 
-// WithoutKey returns keys without those of an id or name, and how many those are.
+// WithoutKey returns keys without the keys of an id or name, and the number of removed keys.
 func WithoutKey(keys []Key, which string) (kept []Key, removed int) {
 	kept = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.ID == which || k.Name == which })
 	return kept, len(keys) - len(kept)

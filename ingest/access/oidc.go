@@ -24,7 +24,8 @@ type OIDCOptions struct {
 	Audience   string // that a token must be for
 	UserClaim  string // the claim with the name of the user
 	RolesClaim string // the claim with the names of roles, parts separated by dots; "" = tokens have none
-	// Named returns who a user is, a new value; roles are those of the token, nil when it has none by the options.
+	// Named returns a new principal of a user; roles are the roles of the token, nil = the options name no claim with roles.
+	// New sets Named.
 	Named func(key, name string, roles *role.Set) *Principal
 	Log   *slog.Logger
 }
@@ -41,7 +42,7 @@ const (
 	maxAskBytes = 1 << 20 // of an answer of the provider
 )
 
-// OIDC verifies tokens (JWT) of an OpenID provider. It is safe for concurrent use.
+// OIDC verifies tokens (JWT) of an OpenID provider. OIDC is safe for concurrent use.
 type OIDC struct {
 	o      OIDCOptions
 	client *http.Client
@@ -55,14 +56,15 @@ type OIDC struct {
 	verified map[[sha256.Size]byte]token
 }
 
-// token is one that was verified.
+// token is a verified token.
 type token struct {
 	key, name string
 	roles     *role.Set // nil = none by the options
 	until     time.Time
 }
 
-// NewOIDC returns a verifier. It asks the provider at once, and waits two seconds for the answer; until there is one, tokens are refused.
+// NewOIDC returns a verifier. NewOIDC asks the provider at once, and waits two seconds for the answer. Before the answer,
+// the verifier refuses all tokens.
 func NewOIDC(ctx context.Context, o OIDCOptions) *OIDC {
 	d := &OIDC{o: o, verified: map[[sha256.Size]byte]token{}}
 	d.client = &http.Client{Timeout: askTimeout, Transport: &askLimit{http.DefaultTransport, rate.NewLimiter(rate.Every(askInterval), askBurst)}}
@@ -89,7 +91,7 @@ func (d *OIDC) Close() {
 	d.asking.Wait()
 }
 
-// ask reads the provider's description, which says where to get its keys.
+// ask reads the provider's description, with the address of the provider's keys.
 func (d *OIDC) ask() {
 	provider, err := oidc.NewProvider(d.ctx, d.o.Issuer)
 	if err != nil {
@@ -104,7 +106,7 @@ func (d *OIDC) ask() {
 // IsToken reports whether text has the form of a token.
 func IsToken(text string) bool { return len(text) <= maxToken && strings.Count(text, ".") == 2 }
 
-// Authenticate returns whose token text is; nil when it is not valid, or when expired.
+// Authenticate returns the principal of a token; nil = the token is not valid or has expired.
 func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p *Principal, expired bool) {
 	id := sha256.Sum256([]byte(text))
 	d.mu.Lock()
@@ -149,14 +151,14 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 	return d.of(good), false
 }
 
-// of returns whose token t is.
+// of returns the principal of a token.
 func (d *OIDC) of(t token) *Principal {
 	p := d.o.Named(t.key, t.name, t.roles)
 	p.Expires = t.until
 	return p
 }
 
-// tokenOf returns what a verified token says.
+// tokenOf returns the content of a verified token.
 func (d *OIDC) tokenOf(t *oidc.IDToken) (token, error) {
 	var claims map[string]any
 	if err := t.Claims(&claims); err != nil {
