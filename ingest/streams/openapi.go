@@ -22,7 +22,7 @@ var Routes = []openapi.Route{
 	{Method: "GET", Path: "/v2/streams/:name", Role: role.Watch, Tag: tagStreams, Summary: "The state and the counters of a stream", Answer: report{}},
 	{Method: "PATCH", Path: "/v2/streams/:name", Role: role.Manage, Tag: tagStreams, Summary: "Change settings of a stream while it runs", Body: openapi.AnyObject, Answer: report{}},
 	{Method: "POST", Path: "/v2/streams/:name/reset", Role: role.Manage, Tag: tagStreams, Summary: "Make a stream of the configuration what it is there, also one that was removed", Answer: report{}},
-	{Method: "DELETE", Path: "/v2/streams/:name", Role: role.Manage, Tag: tagStreams, Summary: "End a stream and remove it", Status: 204},
+	{Method: "DELETE", Path: "/v2/streams/:name", Role: role.Manage, Tag: tagStreams, Summary: "End a stream and remove it", Doc: "A stream of the configuration returns by `reset`, when the server reads its configuration again, or when the server starts again.", Status: 204},
 	{
 		Method: "GET", Path: "/v2/streams/:name/results", Role: role.Watch, Tag: tagStreams, Summary: "The results of a stream as they come",
 		Doc:   "Server-sent events, lines of JSON with Accept: application/x-ndjson, or a WebSocket, each message a result.",

@@ -12,6 +12,7 @@ const INTERVAL = 1000; // ms
 export function Streams() {
   const {value: streams, failed, refresh} = usePolled(() => server.streams(), INTERVAL);
   const [adding, setAdding] = useState(false), managed = useManaged();
+  const [removed, setRemoved] = useState<string[]>([]); // streams of the configuration
   const before = useRef<{at: number; list: ServerStream[]}>(undefined), earlier = useRef<{at: number; list: ServerStream[]}>(undefined);
   if (streams && before.current?.list !== streams) {
     earlier.current = before.current;
@@ -31,11 +32,22 @@ export function Streams() {
       setAdding(false);
       refresh();
     }} />}
+    {managed && removed.filter(name => !streams?.some(s => s.name === name)).map(name => <Removed key={name} name={name} refresh={refresh} />)}
     {streams?.length === 0 && <p class="soft">There is no server stream. A server stream is a camera or a video that the server reads itself.</p>}
     <div class="cards">
-      {streams?.map(s => <Card key={s.name} of={s} fps={fps(s)} managed={managed} refresh={refresh} />)}
+      {streams?.map(s => <Card key={s.name} of={s} fps={fps(s)} managed={managed} refresh={refresh} removed={() => setRemoved(list => [...list.filter(name => name !== s.name), ...s.origin === 'config' ? [s.name] : []])} />)}
     </div>
   </View>;
+}
+
+/** How a stream of the configuration that was removed returns. */
+function Removed({name, refresh}: {name: string; refresh: () => void}) {
+  const {busy, error, act} = useAction(refresh);
+  return <div class="row" role="status">
+    <p class="soft">The stream {name} was removed. It is a stream of the configuration, and returns when the server starts again or reads its configuration again.</p>
+    <button type="button" disabled={busy} onClick={() => act(() => server.resetStream(name))}>Bring {name} back</button>
+    {error && <p class="message" role="alert">{error}</p>}
+  </div>;
 }
 
 /** The newest picture with its results. The server sends frames as they are, whose pixels need not be square. */
@@ -46,7 +58,7 @@ function Preview({of: s}: {of: ServerStream}) {
   </div>;
 }
 
-function Card({of: s, fps, managed, refresh}: {of: ServerStream; fps: number; managed: boolean; refresh: () => void}) {
+function Card({of: s, fps, managed, refresh, removed}: {of: ServerStream; fps: number; managed: boolean; refresh: () => void; removed: () => void}) {
   const [shown, setShown] = useState(true), [changing, setChanging] = useState(false);
   const {busy, error, act} = useAction(refresh);
   const drops = Object.entries(s.drops ?? {});
@@ -73,7 +85,10 @@ function Card({of: s, fps, managed, refresh}: {of: ServerStream; fps: number; ma
           {managed && <button type="button" aria-expanded={changing} onClick={() => setChanging(!changing)}>Change</button>}
           <button type="button" aria-pressed={shown} onClick={() => setShown(!shown)}>Picture</button>
           {managed && <button type="button" class="danger" disabled={busy} onClick={() => {
-            if (confirm(`Remove the stream ${s.name}?`)) void act(() => server.removeStream(s.name));
+            if (confirm(`Remove the stream ${s.name}?`)) void act(async () => {
+              await server.removeStream(s.name);
+              removed();
+            });
           }}>Remove</button>}
         </div>
         {error && <p class="message" role="alert">{error}</p>}

@@ -274,6 +274,14 @@ export const views = {
     });
     assert.deepEqual([s.settings, s.policy.max_age_ms, s.source.endsWith('/clip.mp4')], [{fps: 10, loop: true}, undefined, true]);
     await until('the form shows it', async () => await field('Most frames/s of the source').inputValue() === '10' && await field('Address').inputValue() === s.source);
+
+    await c.page.locator('[data-stream=digits]').getByRole('button', {name: 'Remove', exact: true}).click();
+    const gone = c.page.getByRole('status').filter({hasText: 'The stream digits was removed. It is a stream of the configuration, and returns when'});
+    await gone.waitFor();
+    await c.page.locator('[data-stream=digits]').waitFor({state: 'detached'});
+    await gone.getByRole('button', {name: 'Bring digits back'}).click();
+    await c.page.locator('[data-stream=digits]').waitFor();
+    await gone.waitFor({state: 'detached'});
     c.forgive();
     await c.close();
   },
