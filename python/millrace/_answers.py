@@ -6,43 +6,21 @@ import dataclasses
 import inspect
 from typing import Any
 
-from . import _plain, _tensors, _types
+from . import _plain, _tensors
 from ._application import Batch as Requests
 from ._application import Request
 from ._endpoints import Bound, Endpoint
-from ._errors import Error, LoadError
-from ._pictures import MORE, OUTPUTS, Boxes, BoxesHint
+from ._errors import Error
+from ._outputs import OUTPUT, Response, outputs_of
+from ._pictures import OUTPUTS, Boxes
 from ._tensors import Prepared, Tensor
-from ._types import BytesType, ObjectType, TensorType
+from ._types import Invalid
 
 _BYTES = (bytes, bytearray, memoryview)
 
-OUTPUT = "output"
-"""The name of the only output."""
-
-
-class Response:
-    """The answer of an endpoint that is not JSON, or has a status or headers of its own."""
-
-    def __init__(self, body: Any = b"", status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None):
-        self.body, self.status, self.content_type, self.headers = body, status, content_type, headers
-
-
-def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
-    """Returns the outputs that a return type declares; [] when it does not say."""
-    if hint is inspect.Parameter.empty or hint is None or hint is Any or hint is Response or _types.is_array(hint):
-        return []
-    if hint is Boxes or isinstance(hint, BoxesHint):
-        return [*OUTPUTS, *(MORE[n] for n in getattr(hint, "names", ()))]
-    try:
-        t = _types.of(hint, f"{where}: the result")
-    except LoadError:
-        return []
-    if isinstance(t, ObjectType) and t.members and all(isinstance(m, (TensorType, BytesType)) for m in t.members.values()):
-        return [{"name": n, "datatype": m.spec[0], "shape": m.spec[1]} for n, m in t.members.items() if m.spec]
-    if isinstance(t, _types.DictType) and isinstance(t.item, (TensorType, BytesType, _types.AnyType)) or t.spec is None:
-        return []
-    return [{"name": OUTPUT, "datatype": t.spec[0], "shape": t.spec[1]}]
+_STATUS = {"invalid_argument": 400, "unsupported": 400, "not_found": 404, "too_large": 413, "unauthenticated": 401, "permission_denied": 403,
+           "flow_control": 429, "overloaded": 429, "unavailable": 503, "unloaded": 503, "timeout": 504, "canceled": 499, "draining": 503,
+           "conflict": 409}
 
 
 class Answers:
@@ -180,7 +158,6 @@ class Answers:
                     raise result[at]
                 self.reply(e, r, list(result[at:at + n]), b)
             except Exception as x:
-                from ._services import fail
                 fail(r, x)
             at += n
 
@@ -222,3 +199,15 @@ def _stack(name: str, values: list[Any]) -> Prepared:
         pieces += p
     return Prepared(first["datatype"], (len(values), *first["shape"]), pieces)
 
+
+def fail(r: Request, error: BaseException) -> None:
+    """Ends a request with an error: those of input with status 422 and what is wrong where."""
+    if isinstance(error, Invalid):
+        if r.call is not None and not r.emitted:
+            r.reply({"error": str(error), "detail": error.errors}, status=422)
+        else:
+            r.fail(str(error), "invalid_argument", 422)
+    elif isinstance(error, Error) and error.detail is not None and r.call is not None and not r.emitted:
+        r.reply({"error": error.message, "detail": error.detail}, status=error.status or _STATUS.get(error.code, 500))
+    else:
+        r.fail_with(error)

@@ -11,6 +11,7 @@ from . import _plain, _types
 from ._application import Batch as Requests
 from ._application import Request, binding
 from ._errors import Error, LoadError
+from ._outputs import outputs_of
 from ._pictures import PARTS, Boxes, ImageType, boxes_inputs
 from ._types import MISSING, AnyType, Errors, Invalid, ListType, TensorType, Type, UnionType, wrong
 from ._wire import decode_json
@@ -206,7 +207,6 @@ class Endpoint:
         return out
 
     def _outputs(self) -> list[dict[str, Any]]:
-        from ._answers import outputs_of
         return outputs_of(self.result, self.name)
 
     def _check_example(self) -> None:

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from . import _plain, _types
-from ._answers import Response
 from ._endpoints import Endpoint
 from ._errors import LoadError
+from ._outputs import Response
 from ._pictures import Boxes, BoxesHint
 from ._types import MISSING
 

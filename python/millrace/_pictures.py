@@ -26,6 +26,11 @@ class Image:
         """Refuses what looks like a call."""
         raise TypeError("millrace.Image is a hint, and cannot be called: write Image[width, height], or Image")
 
+    @staticmethod
+    def __millrace_type__() -> ImageType:
+        """Returns the type of the hint Image without a size."""
+        return ImageType()
+
     def __class_getitem__(cls, item: Any) -> ImageType:
         items = item if isinstance(item, tuple) else (item,)
         size, rest = items[:2], items[2:]
@@ -129,6 +134,11 @@ class Boxes:
     """
 
     __slots__ = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
+
+    @staticmethod
+    def __millrace_type__() -> BoxesType:
+        """Returns the type of an argument with the hint Boxes."""
+        return BoxesType()
 
     def __init__(self, boxes: Any, scores: Any = None, classes: Any = None, labels: Any = None, ids: Any = None, keypoints: Any = None):
         self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = map(_kept, (boxes, scores, classes, labels, ids, keypoints))
@@ -303,6 +313,10 @@ class BoxesHint:
         if not set(names) <= set(MORE):
             raise TypeError(f"Boxes[{', '.join(map(repr, names))}]: want \"ids\", \"keypoints\" or both")
         self.names = names
+
+    def __millrace_type__(self) -> BoxesType:
+        """Returns the type of an argument with the hint."""
+        return BoxesType()
 
     def __call__(self) -> Any:
         """Lets typing accept an instance as a hint."""

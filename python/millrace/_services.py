@@ -6,23 +6,18 @@ import inspect
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _tensors
-from ._answers import Answers
+from ._answers import Answers, fail
 from ._application import Batch as Requests
 from ._application import Request, current
 from ._endpoints import MARK, Bound, Endpoint
 from ._errors import Error, LoadError
 from ._load import Source
-from ._types import Invalid
 
 if TYPE_CHECKING:  # _endpoints.py imports it for services that need it
     import asyncio
 
 _CANCEL_PERIOD = 0.05
 """Seconds after which the loop of async functions looks for cancelled requests."""
-
-_STATUS = {"invalid_argument": 400, "unsupported": 400, "not_found": 404, "too_large": 413, "unauthenticated": 401, "permission_denied": 403,
-           "flow_control": 429, "overloaded": 429, "unavailable": 503, "unloaded": 503, "timeout": 504, "canceled": 499, "draining": 503,
-           "conflict": 409}
 
 
 def find(source: Source) -> Any:
@@ -375,19 +370,6 @@ def _made(target: type, source: Source) -> Any:
     except Exception as e:
         from ._errors import describe
         raise LoadError(f"{source.text}: {target.__name__}() failed: {describe(e)}") from e
-
-
-def fail(r: Request, error: BaseException) -> None:
-    """Ends a request with an error: those of input with status 422 and what is wrong where."""
-    if isinstance(error, Invalid):
-        if r.call is not None and not r.emitted:
-            r.reply({"error": str(error), "detail": error.errors}, status=422)
-        else:
-            r.fail(str(error), "invalid_argument", 422)
-    elif isinstance(error, Error) and error.detail is not None and r.call is not None and not r.emitted:
-        r.reply({"error": error.message, "detail": error.detail}, status=error.status or _STATUS.get(error.code, 500))
-    else:
-        r.fail_with(error)
 
 
 def endpoint(path: Any = None, *, method: str = "POST", example: Any = None, openai: bool = False) -> Any:

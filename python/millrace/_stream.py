@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Mapping
+from typing import Any, AsyncIterator, Callable, Iterable, Mapping, Protocol
 
 from ._client_errors import MillraceError, invalid
 from ._rest import parameters_of, seconds
 from ._session import CLOSED, CODECS, OPENING, Frame, Message, Policy, Result, StreamState, text
 
-if TYPE_CHECKING:
-    from .aio import Session
-
 _log = logging.getLogger("millrace.client")
+
+
+class Session(Protocol):
+    """What a stream uses of the session that carries it: millrace.aio.Session."""
+
+    _connection: Any
+    _client: Any
+
+    def _write_to(self, connection: Any, messages: Iterable[Message]) -> None: ...
+    def _was_read(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class StreamView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from typing import Any
+from typing import Any, Union
 
 from ._errors import Error
 
@@ -75,9 +75,8 @@ class Tensor:
         tensor.shape = tensor.shape if shape is None else tuple(shape)
         return tensor
 
-    def __class_getitem__(cls, item: Any) -> Any:
-        from ._types import TensorType
-        return TensorType.of(item)
+    def __class_getitem__(cls, item: Any) -> TensorHint:
+        return TensorHint(item)
 
     def __getattr__(self, name: str) -> Any:
         if numpy():
@@ -122,6 +121,29 @@ class Tensor:
             out[:] = self.data
             return out.reshape(self.shape)
         return np.frombuffer(self.data, dtype=_NUMPY[self.datatype]).reshape(self.shape)
+
+
+class TensorHint:
+    """The hint Tensor["FP32", 3, 224, 224]: a datatype, and the dimensions without the batch axis."""
+
+    def __init__(self, item: Any):
+        items = item if isinstance(item, tuple) else (item,)
+        datatype, shape = items[0], list(items[1:])
+        if not isinstance(datatype, str) or datatype != "BYTES" and datatype not in DATATYPES or any(
+                type(d) is not int or d < -1 or d == 0 for d in shape):
+            raise TypeError(f"Tensor[{', '.join(map(repr, items))}]: want a datatype (BYTES, {', '.join(DATATYPES)}) and the dimensions "
+                            "without the batch axis, -1 for a variable one, such as Tensor[\"FP32\", 3, 224, 224]")
+        self.datatype, self.shape = datatype, shape
+
+    def __call__(self) -> Any:
+        """Lets typing accept an instance as a hint."""
+        raise TypeError("a hint cannot be called")
+
+    def __or__(self, other: Any) -> Any:
+        """Tensor[...] | None."""
+        return Union[self, other]
+
+    __ror__ = __or__
 
 
 def stack(rows: list[Any]) -> Any:

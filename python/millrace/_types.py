@@ -23,7 +23,7 @@ from typing import Any, Callable, Union
 from . import _tensors
 from ._errors import LoadError
 from ._plain import plain
-from ._tensors import Tensor
+from ._tensors import Tensor, TensorHint
 from ._wire import decode_json
 
 Loc = typing.Tuple[Any, ...]
@@ -516,27 +516,6 @@ class TensorType(Type):
             self.spec = (datatype, shape)
             self.fixed = datatype != "BYTES" and all(d > 0 for d in shape)
 
-    @classmethod
-    def of(cls, item: Any) -> TensorType:
-        """Returns the type of the arguments of Tensor[...]."""
-        items = item if isinstance(item, tuple) else (item,)
-        datatype, shape = items[0], list(items[1:])
-        if not isinstance(datatype, str) or datatype != "BYTES" and datatype not in _tensors.DATATYPES or any(
-                type(d) is not int or d < -1 or d == 0 for d in shape):
-            raise TypeError(f"Tensor[{', '.join(map(repr, items))}]: want a datatype (BYTES, {', '.join(_tensors.DATATYPES)}) and the dimensions "
-                            "without the batch axis, -1 for a variable one, such as Tensor[\"FP32\", 3, 224, 224]")
-        return cls(datatype, shape)
-
-    def __call__(self) -> Any:
-        """Lets typing accept an instance as a hint."""
-        raise TypeError("a hint cannot be called")
-
-    def __or__(self, other: Any) -> Any:
-        """Tensor[...] | None."""
-        return Union[self, other]
-
-    __ror__ = __or__
-
     def check(self, value: Any, loc: Loc, errors: Errors) -> Any:
         """Implements Type: nested lists of numbers."""
         if isinstance(value, (int, float, bool)):
@@ -658,12 +637,12 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
             return known[hint]
     except TypeError:
         pass
-    from ._pictures import Boxes, BoxesHint, BoxesType, Image, ImageType
+    if isinstance(hint, TensorHint):
+        return TensorType(hint.datatype, hint.shape)
+    own = getattr(hint, "__millrace_type__", None)
+    if own is not None:
+        return own()
     from ._forms import Upload
-    if hint is Boxes or isinstance(hint, BoxesHint):
-        return BoxesType()
-    if hint is Image:
-        return ImageType()
     if hint is Upload:
         return UploadType()
     origin, args = typing.get_origin(hint), typing.get_args(hint)

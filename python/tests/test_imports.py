@@ -1,0 +1,34 @@
+"""The modules of the package import each other in one direction."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import pathlib
+import unittest
+
+PACKAGE = pathlib.Path(__file__).parent.parent / "millrace"
+
+
+def imports(path: pathlib.Path, modules: set[str]) -> set[str]:
+    """Returns the modules of the package that a module imports, in functions, too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            found.update([node.module] if node.module else [a.name for a in node.names])
+    return found & modules
+
+
+class TestImports(unittest.TestCase):
+    def test_no_circles(self) -> None:
+        files = {p.stem: p for p in PACKAGE.glob("*.py") if p.stem != "__init__"}
+        self.assertIn("_types", files)
+        graph = {name: imports(path, set(files)) for name, path in files.items()}
+        try:
+            list(graphlib.TopologicalSorter(graph).static_order())
+        except graphlib.CycleError as e:
+            self.fail(f"modules import each other in a circle: {' -> '.join(e.args[1])}")
+
+
+if __name__ == "__main__":
+    unittest.main()
