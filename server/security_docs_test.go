@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestSecurityTable: each test that docs/security.md names is in the package it names.
+// TestSecurityTable: each test that docs/attacks.md names is in the package it names.
 func TestSecurityTable(t *testing.T) {
-	text, err := os.ReadFile("../docs/security.md")
+	text, err := os.ReadFile("../docs/attacks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
