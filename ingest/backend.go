@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 
-	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -43,11 +42,12 @@ type Repository interface {
 	Choose(name string) (version string)
 	// Versions returns the loaded versions of a model, the lowest first.
 	Versions(name string) []string
-	// Config returns the configuration of a loaded model, with what it has by default.
-	Config(name, version string) (*inferencepb.ModelConfig, error)
+	// Config returns the configuration of a loaded model with all defaults, in the JSON of the Open Inference Protocol's
+	// model configuration extension.
+	Config(name, version string) ([]byte, error)
 	// Statistics returns what the requests to a loaded model took: name "" = every model,
 	// version "" = every version.
-	Statistics(name, version string) ([]*inferencepb.ModelStatistics, error)
+	Statistics(name, version string) ([]Statistics, error)
 	// Index lists the models, loaded or known: a row for each version.
 	Index() []Entry
 	// Load loads a model, and returns its endpoint and what has changed.

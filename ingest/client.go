@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"millrace/ingest/access"
-	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -339,7 +338,7 @@ func (m *models) Versions(name string) []string {
 }
 
 // Config implements Repository.
-func (m *models) Config(name, version string) (*inferencepb.ModelConfig, error) {
+func (m *models) Config(name, version string) ([]byte, error) {
 	if err := m.may(name); err != nil {
 		return nil, err
 	}
@@ -347,7 +346,7 @@ func (m *models) Config(name, version string) (*inferencepb.ModelConfig, error) 
 }
 
 // Statistics implements Repository.
-func (m *models) Statistics(name, version string) ([]*inferencepb.ModelStatistics, error) {
+func (m *models) Statistics(name, version string) ([]Statistics, error) {
 	all, err := m.all()
 	if err == nil && name != "" {
 		err = m.of.AllowsModel(name)
@@ -356,7 +355,7 @@ func (m *models) Statistics(name, version string) ([]*inferencepb.ModelStatistic
 		return nil, err
 	}
 	rows, err := all.Statistics(name, version)
-	return slices.DeleteFunc(rows, func(s *inferencepb.ModelStatistics) bool { return m.of.AllowsModel(s.Name) != nil }), err
+	return slices.DeleteFunc(rows, func(s Statistics) bool { return m.of.AllowsModel(s.Model) != nil }), err
 }
 
 // Index implements Repository.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"millrace/ingest/access"
-	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -30,11 +29,11 @@ func (everyModel) Model(string, string) (*stream.Model, bool, error) {
 }
 func (everyModel) Choose(string) string     { return "1" }
 func (everyModel) Versions(string) []string { return []string{"1"} }
-func (everyModel) Config(string, string) (*inferencepb.ModelConfig, error) {
-	return &inferencepb.ModelConfig{}, nil
+func (everyModel) Config(string, string) ([]byte, error) {
+	return []byte(`{}`), nil
 }
-func (everyModel) Statistics(string, string) ([]*inferencepb.ModelStatistics, error) {
-	return []*inferencepb.ModelStatistics{{Name: "a"}, {Name: "b"}}, nil
+func (everyModel) Statistics(string, string) ([]Statistics, error) {
+	return []Statistics{{Model: "a"}, {Model: "b"}}, nil
 }
 func (everyModel) Index() []Entry { return []Entry{{Name: "a"}, {Name: "b"}} }
 func (everyModel) Load(context.Context, string, Load) (Loaded, error) {
@@ -142,7 +141,7 @@ func TestLimitedClients(t *testing.T) {
 	if did := uses(t, a); err != nil || len(did) != 12 { // not: a call about all, a load with parameters, an unload of other models
 		t.Errorf("%q, %v", did, err)
 	}
-	if rows, _ := a.Models().Statistics("", ""); len(rows) != 1 || rows[0].Name != "a" {
+	if rows, _ := a.Models().Statistics("", ""); len(rows) != 1 || rows[0].Model != "a" {
 		t.Errorf("%v", rows)
 	}
 	if _, err := a.Models().Load(t.Context(), "a", Load{}); err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"millrace/ingest"
-	"millrace/internal/inferencepb"
+	"millrace/ingest/inference"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
@@ -120,12 +120,12 @@ func (r repositoryOf) Index() []ingest.Entry {
 }
 
 // Config implements ingest.Repository.
-func (r repositoryOf) Config(name, version string) (*inferencepb.ModelConfig, error) {
+func (r repositoryOf) Config(name, version string) ([]byte, error) {
 	g, err := r.s.group(name, version)
 	if err != nil {
 		return nil, err
 	}
-	return repository.Config(g, r.s.models.Versions(name)), nil
+	return inference.AppendMessage(nil, repository.Config(g, r.s.models.Versions(name)).ProtoReflect()), nil
 }
 
 // Load implements ingest.Repository.

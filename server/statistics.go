@@ -3,18 +3,18 @@ package server
 import (
 	"time"
 
-	"millrace/internal/inferencepb"
+	"millrace/ingest"
 	"millrace/workers"
 )
 
 // Statistics implements ingest.Repository.
-func (r repositoryOf) Statistics(name, version string) ([]*inferencepb.ModelStatistics, error) {
+func (r repositoryOf) Statistics(name, version string) ([]ingest.Statistics, error) {
 	if name != "" {
 		if _, err := r.s.group(name, version); err != nil {
 			return nil, err
 		}
 	}
-	out := []*inferencepb.ModelStatistics{}
+	out := []ingest.Statistics{}
 	for _, st := range r.s.models.Stats() {
 		m := st.Model
 		if st.State != workers.StateUnloaded && (name == "" || name == m.Name) && (version == "" || version == m.Version) {
@@ -24,30 +24,24 @@ func (r repositoryOf) Statistics(name, version string) ([]*inferencepb.ModelStat
 	return out, nil
 }
 
-// statistics returns what was counted for a model and version, in the form of the
-// protocol. What a cache answered was not run.
-func statistics(st *workers.GroupStats) *inferencepb.ModelStatistics {
+// statistics returns the counts of a model's version.
+func statistics(st *workers.GroupStats) ingest.Statistics {
+	spent := func(n uint64, d time.Duration) ingest.Spent { return ingest.Spent{Count: n, Time: max(d, 0)} }
 	f, ran := &st.Frames, &st.Ran
-	out := &inferencepb.ModelStatistics{
-		Name: st.Model.Name, Version: st.Model.Version, InferenceCount: ran.Rows, ExecutionCount: ran.Runs,
-		InferenceStats: &inferencepb.InferStatistics{
-			Success: duration(f.Succeeded(), f.Answering), Fail: duration(f.Failed(), f.Failing),
-			Queue: duration(ran.Frames+f.CacheHits, ran.Queue), ComputeInput: duration(ran.Frames, ran.Input),
-			ComputeInfer: duration(ran.Frames, ran.Infer), ComputeOutput: duration(ran.Frames, ran.Output),
-			CacheHit: duration(f.CacheHits, f.CacheHitTime), CacheMiss: duration(f.CacheMisses, f.CacheMissTime),
-		},
+	out := ingest.Statistics{
+		Model: st.Model.Name, Version: st.Model.Version, Rows: ran.Rows, Runs: ran.Runs,
+		Success: spent(f.Succeeded(), f.Answering), Fail: spent(f.Failed(), f.Failing),
+		Queue: spent(ran.Frames+f.CacheHits, ran.Queue), ComputeInput: spent(ran.Frames, ran.Input),
+		ComputeInfer: spent(ran.Frames, ran.Infer), ComputeOutput: spent(ran.Frames, ran.Output),
+		CacheHit: spent(f.CacheHits, f.CacheHitTime), CacheMiss: spent(f.CacheMisses, f.CacheMissTime),
 	}
 	if f.Last != 0 {
-		out.LastInference = uint64(f.Last.Wall().UnixMilli())
+		out.Last = f.Last.Wall()
 	}
 	for _, s := range ran.Sizes {
-		out.BatchStats = append(out.BatchStats, &inferencepb.InferBatchStatistics{
-			BatchSize: uint64(s.Rows), ComputeInput: duration(s.Runs, s.Input), ComputeInfer: duration(s.Runs, s.Infer), ComputeOutput: duration(s.Runs, s.Output),
+		out.Batches = append(out.Batches, ingest.BatchStatistics{
+			Rows: uint64(s.Rows), ComputeInput: spent(s.Runs, s.Input), ComputeInfer: spent(s.Runs, s.Infer), ComputeOutput: spent(s.Runs, s.Output),
 		})
 	}
 	return out
-}
-
-func duration(n uint64, d time.Duration) *inferencepb.StatisticDuration {
-	return &inferencepb.StatisticDuration{Count: n, Ns: uint64(max(d, 0))}
 }

@@ -15,7 +15,6 @@ import (
 	"millrace/batching"
 	"millrace/internal/codec"
 	"millrace/internal/confine"
-	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -159,11 +158,10 @@ type Kind struct {
 	// File is the name of the file that it loads from the folder of a model's version in a
 	// repository, such as model.onnx; "" = it loads none.
 	File string
-	// Ensemble returns the parameters of a graph that an ensemble's configuration describes;
-	// only the kind graph has it.
-	Ensemble func(*inferencepb.ModelConfig) (stream.Params, error)
-	// Ensembling is the opposite: the steps of a graph with these settings.
-	Ensembling func(settings any) *inferencepb.ModelEnsembling
+	// FromEnsemble returns the parameters of the graph for an ensemble; only the kind graph has it.
+	FromEnsemble func(Ensemble) (stream.Params, error)
+	// Ensemble returns the ensemble for a graph with these settings.
+	Ensemble func(settings any) Ensemble
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
 	// internal/setting describes; nil means that it has none. With a method Validate it says
 	// what the tags do not.

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
@@ -117,9 +118,13 @@ func (s *service) ModelConfig(ctx context.Context, in *inferencepb.ModelConfigRe
 	if _, _, err := inference.Find(s.models(ctx), in.Name, in.Version); err != nil {
 		return nil, s.statusError(err)
 	}
-	config, err := s.models(ctx).Config(in.Name, in.Version)
+	text, err := s.models(ctx).Config(in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	return &inferencepb.ModelConfigResponse{Config: config}, nil
+	out := &inferencepb.ModelConfigResponse{Config: &inferencepb.ModelConfig{}}
+	if err := protojson.Unmarshal(text, out.Config); err != nil {
+		return nil, s.statusError(err)
+	}
+	return out, nil
 }

@@ -43,7 +43,35 @@ func Statistics(models ingest.Repository, name, version string) (*inferencepb.Mo
 		return nil, stream.Errorf(stream.InvalidArgument, "version", "is given without a model: name the model too")
 	}
 	all, err := models.Statistics(name, version)
-	return &inferencepb.ModelStatisticsResponse{ModelStats: all}, err
+	out := &inferencepb.ModelStatisticsResponse{ModelStats: make([]*inferencepb.ModelStatistics, len(all))}
+	for i := range all {
+		out.ModelStats[i] = statisticsOf(&all[i])
+	}
+	return out, err
+}
+
+// statisticsOf returns statistics in the form of the protocol.
+func statisticsOf(s *ingest.Statistics) *inferencepb.ModelStatistics {
+	spent := func(s ingest.Spent) *inferencepb.StatisticDuration {
+		return &inferencepb.StatisticDuration{Count: s.Count, Ns: uint64(s.Time)}
+	}
+	out := &inferencepb.ModelStatistics{
+		Name: s.Model, Version: s.Version, InferenceCount: s.Rows, ExecutionCount: s.Runs,
+		InferenceStats: &inferencepb.InferStatistics{
+			Success: spent(s.Success), Fail: spent(s.Fail), Queue: spent(s.Queue),
+			ComputeInput: spent(s.ComputeInput), ComputeInfer: spent(s.ComputeInfer), ComputeOutput: spent(s.ComputeOutput),
+			CacheHit: spent(s.CacheHit), CacheMiss: spent(s.CacheMiss),
+		},
+	}
+	if !s.Last.IsZero() {
+		out.LastInference = uint64(s.Last.UnixMilli())
+	}
+	for _, b := range s.Batches {
+		out.BatchStats = append(out.BatchStats, &inferencepb.InferBatchStatistics{
+			BatchSize: b.Rows, ComputeInput: spent(b.ComputeInput), ComputeInfer: spent(b.ComputeInfer), ComputeOutput: spent(b.ComputeOutput),
+		})
+	}
+	return out
 }
 
 // Metadata describes a model, or one version of it, in the form of the protocol.

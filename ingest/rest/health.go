@@ -139,5 +139,5 @@ func (a *Adapter) modelConfig(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, fiber.StatusOK, inference.AppendMessage(nil, config.ProtoReflect()))
+	return sendJSON(c, fiber.StatusOK, config)
 }

@@ -16,7 +16,6 @@ import (
 	"millrace/ingest/access"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
-	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/server"
 	"millrace/stream"
@@ -61,10 +60,10 @@ func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, er
 	return g.Model(), g.Ready(), nil
 }
 func (readOnlyRepository) Choose(string) string { return "" }
-func (readOnlyRepository) Config(string, string) (*inferencepb.ModelConfig, error) {
+func (readOnlyRepository) Config(string, string) ([]byte, error) {
 	return nil, stream.Errorf(stream.Unsupported, "", "no configuration is here")
 }
-func (readOnlyRepository) Statistics(string, string) ([]*inferencepb.ModelStatistics, error) {
+func (readOnlyRepository) Statistics(string, string) ([]ingest.Statistics, error) {
 	return nil, stream.Errorf(stream.Unsupported, "", "no statistics are here")
 }
 func (r readOnlyRepository) Versions(name string) []string { return r.models.Versions(name) }

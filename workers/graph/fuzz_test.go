@@ -6,9 +6,6 @@ import (
 	"reflect"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/prototext"
-
-	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/stream/coded"
 	"millrace/workers"
@@ -123,21 +120,21 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
-// An ensemble_scheduling is refused or makes a graph.
+// An ensemble is refused or makes a graph.
 func FuzzEnsemble(f *testing.F) {
 	for _, s := range []string{
-		"", `ensemble_scheduling {}`, `output { name: "y" } ensemble_scheduling { step { model_name: "pair" model_version: -1 input_map { key: "a" value: "x" } input_map { key: "b" value: "x" } output_map { key: "sum" value: "y" } } }`,
-		`ensemble_scheduling { step { model_name: "a" input_map { key: "x" value: "y" } output_map { key: "x" value: "y" } } step { model_name: "a" input_map { key: "x" value: "y" } output_map { key: "y" value: "y" } } }`,
-		`ensemble_scheduling { step { model_name: "" } step { model_namespace: "n" } }`,
+		`{}`, `{"Outputs": ["y"], "Steps": [{"Model": "pair", "Input": {"a": "x", "b": "x"}, "Output": {"sum": "y"}}]}`,
+		`{"Steps": [{"Model": "a", "Input": {"x": "y"}, "Output": {"x": "y"}}, {"Model": "a", "Input": {"x": "y"}, "Output": {"y": "y"}}]}`,
+		`{"Steps": [{"Model": "", "Version": "x"}]}`,
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var c inferencepb.ModelConfig
-		if prototext.Unmarshal([]byte(text), &c) != nil {
+		var e workers.Ensemble
+		if json.Unmarshal([]byte(text), &e) != nil {
 			return
 		}
-		s, err := FromEnsemble(&c)
+		s, err := FromEnsemble(e)
 		checkRefusal(t, err)
 		if err == nil {
 			plans(t, s)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -19,14 +18,14 @@ func init() {
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(Settings) },
 		Uses:     uses,
-		Ensemble: func(c *inferencepb.ModelConfig) (stream.Params, error) {
-			s, err := FromEnsemble(c)
+		FromEnsemble: func(e workers.Ensemble) (stream.Params, error) {
+			s, err := FromEnsemble(e)
 			if err != nil {
 				return nil, err
 			}
 			return s.Params(), nil
 		},
-		Ensembling: func(settings any) *inferencepb.ModelEnsembling { return settings.(*Settings).ensemble() },
+		Ensemble: func(settings any) workers.Ensemble { return settings.(*Settings).ensemble() },
 	})
 }
 

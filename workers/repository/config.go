@@ -346,7 +346,11 @@ func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 		return stream.Errorf(stream.InvalidArgument, "ensemble_scheduling", "needs platform: \"ensemble\"")
 	}
 	kind, _ := workers.Lookup(cfg.Kind)
-	params, err := kind.Ensemble(pb)
+	described, err := ensembleOf(pb)
+	if err != nil {
+		return err
+	}
+	params, err := kind.FromEnsemble(described)
 	if err != nil {
 		return err
 	}

@@ -16,10 +16,10 @@ import (
 func scheduling(pb *inferencepb.ModelConfig, cfg workers.Config, m *stream.Model) {
 	kind, _ := workers.Lookup(cfg.Kind)
 	switch {
-	case kind.Ensembling != nil:
+	case kind.Ensemble != nil:
 		// It was decoded when the model was loaded.
 		if settings, err := kind.Decode(cfg.Params); err == nil {
-			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{EnsembleScheduling: kind.Ensembling(settings)}
+			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{EnsembleScheduling: ensembling(kind.Ensemble(settings))}
 		}
 	case m.KeepsState():
 		pb.SchedulingChoice = &inferencepb.ModelConfig_SequenceBatching{SequenceBatching: sequenceBatching(cfg, m)}
