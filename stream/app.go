@@ -2,7 +2,7 @@ package stream
 
 // App describes the HTTP routes of a model that is a program with routes of its own.
 type App struct {
-	Style   string  // of what the program was written for: millrace, octoai, mosec or ssf
+	Style   string  // names the system that the program was written for
 	Routes  []Route // in the program's order
 	OpenAPI []byte  // the OpenAPI document of the routes, in JSON; nil = none
 	Extra   Params  // what the style needs besides
