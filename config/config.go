@@ -30,9 +30,9 @@ type Config struct {
 	Hosts       []string      `yaml:"hosts" help:"further host names, accepted in the Host header of a request; *.example.org = all subdomains, * = any name"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any origin"`
 	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses or ranges of reverse proxies. The quotas count the last address in X-Forwarded-For, which the proxies must append; limits.max_connections_per_address does not apply to the proxies"`
-	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"the only API key of clients, with every role; file:PATH reads the key from a file. Several keys: auth.keys. A flag is visible in the list of processes: use the variable or a file"`
+	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"an API key with every role and no name, of 16 characters or more; file:PATH reads the key from a file. Named keys with roles: auth.keys. A flag is visible in the list of processes: use the variable or a file"`
 	Auth        Auth          `yaml:"auth"`
-	Insecure    bool          `yaml:"insecure" help:"serve all machines without credentials. Without insecure, a public address needs auth.keys or an api_key of 16 characters"`
+	Insecure    bool          `yaml:"insecure" help:"serve all machines without credentials. Without insecure, the commands refuse to listen beyond this machine until clients need credentials"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
 	Quotas      access.Quotas `yaml:"quotas"`
@@ -67,7 +67,7 @@ type Config struct {
 
 // Auth configures who may use the server.
 type Auth struct {
-	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests need a key. The file is read again after a change"`
+	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests then need credentials. The file is read again after a change"`
 	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add. The roles also apply to users named by auth.module, certificates and tokens. The file is read again after a change"`
 	Module   string        `yaml:"module" path:"file" example:"users.py" advanced:"yes" help:"a Python file with a function authenticate_user(username, password), which returns the user's id, or None to refuse the login"`
 	Python   string        `yaml:"python" unset:"python3" advanced:"yes" help:"Python interpreter of auth.module: a path, or a name in PATH"`
@@ -109,7 +109,7 @@ type Apps struct {
 
 // Management configures where clients manage the server: do what needs the role manage.
 type Management struct {
-	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" advanced:"yes" help:"a separate address, or unix:/PATH, for HTTP requests of the role manage; the address http then answers 404 to management requests. off = management is off, also over gRPC"`
+	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" advanced:"yes" help:"a separate address, or unix:/PATH, for HTTP requests of the role manage; the address http then answers 404 to management requests. off = no management over HTTP; over gRPC only at management.grpc"`
 	GRPC    string `yaml:"grpc" form:"socket" unset:"nowhere" example:"unix:/run/millrace/manage-grpc.sock" advanced:"yes" help:"with management.address: an address, or unix:/PATH, for gRPC calls of the role manage"`
 	Socket  string `yaml:"socket" default:"user" words:"user group" advanced:"yes" help:"who may connect to the unix sockets of management: the server's user, or also the server's group"`
 }
@@ -225,8 +225,8 @@ func underReserved(path string) bool {
 
 // Sources configures which videos clients may have the server read, and how videos are decoded.
 type Sources struct {
-	AllowPrivate bool   `yaml:"allow_private" help:"let requests name sources at private addresses and at addresses of this machine"`
-	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video: auto tries vaapi and cuda. Where hardware fails, ffmpeg decodes in software"`
+	AllowPrivate bool   `yaml:"allow_private" help:"let requests name private addresses and addresses of this machine, for sources, webhooks and remote models"`
+	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video: auto takes cuda, else vaapi, else software. Where hardware fails, ffmpeg decodes in software"`
 }
 
 // Sinks configures which files requests may have results written to.
@@ -286,7 +286,7 @@ type Repository struct {
 	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt (docs/repository.md)"`
 	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
 	Load    []string      `yaml:"load_model" example:"digits" advanced:"yes" help:"with model_control_mode explicit: the models loaded at the start; * = all"`
-	Exit    *bool         `yaml:"exit_on_error" default:"true" advanced:"yes" help:"end the start when a model of model_repository cannot be loaded; false: serve the other models, and show the error in the index. Not with model_control_mode poll"`
+	Exit    *bool         `yaml:"exit_on_error" default:"true" advanced:"yes" help:"end the start when no version of a model of model_repository can be loaded; false: serve the other models, and show the error in the index. Not with model_control_mode poll"`
 	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" advanced:"yes" help:"with model_control_mode poll: time between two looks for changed files; a change is loaded after two equal looks"`
 	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"most bytes of model files sent in load requests; the files are in the temporary folder while the model is loaded"`
 }

@@ -25,7 +25,7 @@ type Limits struct {
 
 	MaxRegions int `yaml:"max_regions" default:"256" min:"1" max:"65536" advanced:"yes" help:"most shared memory regions of clients at once"`
 
-	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" advanced:"yes" help:"longest time to decode a picture, and most processor time of ffmpeg without a decoded picture"`
+	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" advanced:"yes" help:"longest time to decode a picture, and most processor time of ffmpeg for a client's video without a picture"`
 	OutboxMessages int           `yaml:"outbox_messages" default:"4096" min:"1" max:"1048576" advanced:"yes" help:"most waiting replies for one WebSocket client; with more, the client is disconnected as too slow"`
 	OutboxBytes    int64         `yaml:"outbox_bytes" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" advanced:"yes" help:"most bytes of waiting replies for one WebSocket client"`
 	KeepAlive      time.Duration `yaml:"keep_alive" default:"2m" min:"1ms" max:"24h" advanced:"yes" help:"close an HTTP or gRPC connection after this idle time"`

@@ -34,7 +34,7 @@ type kindSettings struct {
 func configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
-		Short: "List all settings",
+		Short: "List the usual settings, or with --all every setting",
 		Long: "List the usual settings of the server, of a model, of a server stream and of each kind of worker, with their defaults.\n" +
 			"--all adds the advanced settings. No file is read and no server is started.",
 		Example: configExamples,

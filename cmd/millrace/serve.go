@@ -44,14 +44,15 @@ frames are ended, and frames in flight are answered. When the server is ready, s
 SIGHUP reopens the log file and the audit log after their rotation, and reads the configuration again: models,
 server streams, hosts, origins, quotas and the log's level. The log names each change that needs a restart.
 
-Each setting is a key of the configuration file, a flag, and a variable (MILLRACE_HTTP). A flag overrides
+Each setting is a key of the configuration file, a flag, and a variable, such as MILLRACE_HTTP. A flag overrides
 a variable, and a variable overrides the file.
 
-A public address needs credentials of clients: auth.keys (see millrace keys) or api_key.
+An address that other machines can reach needs credentials of clients: auth.keys (see millrace keys), auth.users,
+or an api_key of 16 characters or more.
 --insecure serves without credentials.
 
 SOURCE is a file, a folder, an address or a kind of worker, with settings of the model behind commas, as in
---model. The model is named after SOURCE. The routes of a program, as service.py, are also at the root (see
+--model. The model is named after SOURCE. The routes of a program, such as service.py, are also at the root (see
 --root) when the program is the only model. The arguments of the program follow on --.`,
 		Example: serveExamples,
 		Args:    wrongUsage(beforeDash(cobra.MaximumNArgs(1))),
@@ -68,7 +69,7 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SOURCE [-- ARG...]",
 		Short: "Run the server with a single program and the program's routes at the root",
-		Long: `Run the server with a single program, as service.py. The routes of the program are at the root, beside the
+		Long: `Run the server with a single program, such as service.py. The routes of the program are at the root, beside the
 routes of the server, and at /apps/NAME/. The arguments of the program follow on --. When all workers of the
 program have failed, the server ends with the reason. Otherwise the command is millrace serve SOURCE.`,
 		Example: runExamples,
@@ -154,7 +155,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	context.AfterFunc(c.Context(), func() {
 		select { // a reload writes its record before the audit log is closed
 		case <-reloads:
-		case <-time.After(cfg.WithDefaults().Drain):
+		case <-time.After(min(time.Second, cfg.WithDefaults().Drain)):
 		}
 		stop(context.Cause(c.Context()))
 	})

@@ -39,7 +39,7 @@ func ssfCommand() *cobra.Command {
 		Short: "Serve an application written for Simple Server Framework",
 		Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
 are init (removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
-status is the result code. Further settings of this server are variables, as MILLRACE_ORIGINS: millrace config lists them. docs/migrating.md has the differences.`,
+status is the result code. Further settings of this server are variables, such as MILLRACE_ORIGINS: millrace config --all lists them. docs/migrating.md has the differences.`,
 		Example:            ssfExamples,
 		DisableFlagParsing: true, // an option may have several values, and commands may be anywhere
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"millrace/internal/accept"
 	"millrace/internal/role"
@@ -67,6 +68,9 @@ func New(o Options) (*Access, error) {
 		open: o.Open, key: o.Key, owner: &Principal{Key: KeyName, Roles: role.All}, checking: make(chan struct{}, maxLogins),
 		sessions: NewSessions(o.Sessions), logins: NewLogins(), accounts: NewAccounts(o.Quotas), audit: o.Audit, limit: o.Limit, memory: o.Memory,
 	}
+	if o.Open && (o.Key != "" || o.Keys != "" || o.Users != "" || o.ClientCA != "" || o.Module.File != "" || o.OIDC.Issuer != "") {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "access: Options.Open is set beside credentials: leave Open out, or the credentials")
+	}
 	bad := func(setting string, err error) error {
 		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
 	}
@@ -104,6 +108,9 @@ func New(o Options) (*Access, error) {
 func Everybody(quotas Quotas) *Access {
 	return &Access{open: true, sessions: NewSessions(0), accounts: NewAccounts(quotas)}
 }
+
+// HasShortKey reports whether the server's own key has fewer than n characters. Without such a key the answer is false.
+func (a *Access) HasShortKey(n int) bool { return a.key != "" && utf8.RuneCountInString(a.key) < n }
 
 // start starts what authenticates outside the server: the provider of tokens, and the module in Python.
 func (a *Access) start(o Options) error {

@@ -19,7 +19,7 @@ type Quotas struct {
 	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of one client: a key, a user, or an address when no credentials are needed (IPv6: a /64). 0 = no limit, for all quotas"`
 	Frames    float64 `yaml:"frames" min:"0" max:"1e9" advanced:"yes" help:"most frames a second of one client; further frames of streams are dropped, further requests are refused"`
 	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" advanced:"yes" help:"most bytes of frames a second of one client; of a video, the decoded pictures count"`
-	Decode    float64 `yaml:"decode" min:"0" max:"1e6" advanced:"yes" help:"most seconds of decoding a second of one client (pictures, and processor time of ffmpeg); beyond, pictures are dropped or refused and pulled videos wait"`
+	Decode    float64 `yaml:"decode" min:"0" max:"1e6" advanced:"yes" help:"most seconds of decoding a second of one client (pictures, and processor time of ffmpeg); beyond, pictures and chunks of video are dropped or refused, and pulled videos wait"`
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" advanced:"yes" help:"most model loads a second of one client"`
 	Streams   *int    `yaml:"streams" default:"7500" min:"0" max:"1048576" advanced:"yes" help:"most streams of one client at once: WebSocket streams, pulled videos, calls of ModelStreamInfer, sequences. Less than max_flows of a model"`
 	Sequences *int    `yaml:"sequences" default:"3072" min:"0" max:"1048576" advanced:"yes" help:"most sequences of one client at once, over all models; less than sequences.max of a model"`

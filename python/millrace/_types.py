@@ -639,9 +639,8 @@ def of(hint: Any, where: str, known: dict[Any, Type] | None = None) -> Type:
         pass
     if isinstance(hint, TensorHint):
         return TensorType(hint.datatype, hint.shape)
-    own = getattr(hint, "__millrace_type__", None)
-    if own is not None:
-        return own()
+    if "__millrace_type__" in (vars(hint) if isinstance(hint, type) else dir(hint)):  # subclasses of Image and Boxes are no hints
+        return hint.__millrace_type__()
     from ._forms import Upload
     if hint is Upload:
         return UploadType()

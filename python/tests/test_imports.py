@@ -1,4 +1,4 @@
-"""The modules of the package import each other in one direction."""
+"""The modules of the package import each other in one direction, and hints are read without circles."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ class TestImports(unittest.TestCase):
             list(graphlib.TopologicalSorter(graph).static_order())
         except graphlib.CycleError as e:
             self.fail(f"modules import each other in a circle: {' -> '.join(e.args[1])}")
+
+
+class TestHints(unittest.TestCase):
+    def test_subclasses_are_no_hints(self) -> None:
+        """A subclass of Image or Boxes would get values of the base class: it is refused."""
+        from millrace import Boxes, Image
+        from millrace._errors import LoadError
+        from millrace._types import of
+        self.assertEqual(type(of(Image, "x")).__name__, "ImageType")
+        self.assertEqual(type(of(Boxes, "x")).__name__, "BoxesType")
+        self.assertEqual(type(of(Boxes["ids"], "x")).__name__, "BoxesType")
+        for base in (Image, Boxes):
+            with self.assertRaises(LoadError):
+                of(type("Own", (base,), {}), "x")
 
 
 if __name__ == "__main__":

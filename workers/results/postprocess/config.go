@@ -25,7 +25,7 @@ type Config struct {
 type Classify struct {
 	Output     string `yaml:"output" help:"tensor with a score for each class"`
 	TopK       int    `yaml:"top_k" unset:"5, or all classes of a model with fewer" min:"1" max:"1000" advanced:"yes" help:"number of classes in a result"`
-	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation applied to the raw scores: softmax to logits of which one class is right, sigmoid to logits of which several may be; none needs scores from 0 to 1"`
+	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation applied to the raw scores: softmax = one class is right; sigmoid = several classes may be right; none = the scores are already from 0 to 1"`
 }
 
 // defaultTopK is the TopK where none is set. It is not filled in, because a TopK above the number of classes is an error.
