@@ -97,7 +97,7 @@ func (s *Stream) sharesBatch(r *Request) bool {
 		if o == r {
 			return false
 		}
-		if o.bound && o.Outcome() == Pending && o.Timing.Dequeued == r.Timing.Dequeued {
+		if o.bound && o.Outcome() == Pending && o.gathered == r.gathered {
 			return true
 		}
 	}

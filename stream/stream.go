@@ -276,7 +276,9 @@ type Request struct {
 	counts  *FrameCounts  // that have counted it as accepted
 	first   bool          // its stream had none before
 	bound   bool          // a batch holds its memory; under the stream's lock
-	delayed bool          // it has waited longer than its queue time-out; under the stream's lock
+	// gathered is the time of the gathering that bound the request: requests of a batch share it. Under the stream's lock.
+	gathered Instant
+	delayed  bool // it has waited longer than its queue time-out; under the stream's lock
 	// For a stateful model, under the stream's lock:
 	holdsToken bool    // it holds the stream's token and state
 	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState

@@ -162,6 +162,18 @@ func TestStaleIncludesThePredictedTime(t *testing.T) {
 	}
 }
 
+// TestReceivedDuringTheGathering: a worker reads the clock before it takes a frame that was received since then. The frame
+// has left the queue after no time, and not before its receipt.
+func TestReceivedDuringTheGathering(t *testing.T) {
+	b := newBench(anything, stream.Policy{})
+	_ = b.offer(func(*stream.Frame) {})
+	b.ep.pop()
+	r, _ := b.Take(b.now.Add(-time.Millisecond), 1, nil, 0)
+	if r == nil || r.Timing.Received == 0 || r.Timing.Dequeued != r.Timing.Received {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestMaxFPS(t *testing.T) {
 	const fps, step = 50, 20 * time.Millisecond
 	pass := func(jitter func(i int) time.Duration, every time.Duration, n int) int {

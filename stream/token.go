@@ -54,8 +54,9 @@ func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.D
 			return nil, false, true
 		}
 		s.pop()
-		r.bound, r.holdsToken = true, s.model.Stateful
-		r.Timing.Dequeued, r.Flushes = now, s.flushes
+		r.bound, r.holdsToken, r.gathered = true, s.model.Stateful, now
+		// A worker reads the clock once for a batch: a frame received since then was in the queue for no time.
+		r.Timing.Dequeued, r.Flushes = max(now, r.Timing.Received), s.flushes
 		r.result.Model = s.model
 		if r.holdsToken {
 			return r, false, false

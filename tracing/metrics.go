@@ -185,12 +185,10 @@ func (s *series) ended(r *stream.Request) {
 
 func (s *series) skip(*stream.Request) { s.skipped.Add(1) }
 
-// observe records a stage that has both times, with the frame's trace if the frame has one. A worker reads the clock once
-// for all frames of a batch, so that a frame received during the gathering seems to leave the queue before its receipt: the
-// time of such a stage is 0.
+// observe records a stage that has both its times, with the frame's trace if it has one.
 func observe(d *distribution, from, to stream.Instant, trace string) {
-	if from != 0 && to != 0 {
-		d.add(uint64(max(to-from, 0)), trace)
+	if from != 0 && to >= from {
+		d.add(uint64(to-from), trace)
 	}
 }
 

@@ -172,23 +172,6 @@ func TestFramesAreCounted(t *testing.T) {
 	}
 }
 
-// TestEachStageIsCounted: a frame received while its batch was gathered has left the queue after no time, and is counted. A
-// stage without one of its times is not.
-func TestEachStageIsCounted(t *testing.T) {
-	d := newDistribution(stageBuckets, 1e-9)
-	observe(d, 5, 3, "")
-	observe(d, 5, 7, "")
-	observe(d, 0, 7, "")
-	observe(d, 5, 0, "")
-	n := uint64(0)
-	for i := range d.cells {
-		n += d.cells[i].Load()
-	}
-	if n != 2 || d.sum.Load() != 2 {
-		t.Errorf("%d stages of %d ns, want 2 of 2 ns", n, d.sum.Load())
-	}
-}
-
 // TestCountsOfUnloadedModelsStay checks that what an unloaded model has counted is still
 // there, and continues when the model is loaded again.
 func TestCountsOfUnloadedModelsStay(t *testing.T) {
