@@ -23,7 +23,7 @@ func openAccess(s *Server) (*access.Access, error) {
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "api_key", "%w", err)
 	}
-	if short(key) { // see Exposed
+	if access.ShortKey(key) { // see Exposed
 		s.log.Warn("the key is short enough to be guessed: take a random one of 16 characters or more", "setting", "api_key")
 	}
 	open := !authenticates(c)

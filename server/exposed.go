@@ -5,8 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
-	"unicode/utf8"
 
+	"millrace/ingest/access"
 	"millrace/internal/accept"
 	"millrace/internal/secret"
 	"millrace/stream"
@@ -14,10 +14,6 @@ import (
 
 // lookupTime is how long the lookup of a host's name may take.
 const lookupTime = 5 * time.Second
-
-// minKey is the least number of characters of an api_key of a server that other machines can reach: they may try
-// any number of keys.
-const minKey = 16
 
 // Exposed returns an error for each listener of a configuration that can be reached from other machines, while nobody
 // has to authenticate and the setting insecure does not allow it, or one for an api_key that others could guess there.
@@ -39,18 +35,15 @@ func Exposed(ctx context.Context, c Config) (errs []error) {
 	return errs
 }
 
-// short reports whether there is a key, of fewer characters than minKey.
-func short(key string) bool { return key != "" && utf8.RuneCountInString(key) < minKey }
-
 // shortKey reports whether the api_key of a configuration is short. New reports an api_key that cannot be read.
 func shortKey(c *Config) bool {
 	key, err := secret.Read(c.APIKey)
-	return err == nil && short(key)
+	return err == nil && access.ShortKey(key)
 }
 
 func errShort(setting, addr string) error {
 	return stream.Errorf(stream.InvalidArgument, "api_key", "has fewer than %d characters, and %s, %s, can be reached from other machines, which could guess it: set a random one (openssl rand -hex 16), or auth.keys instead (millrace keys add keys.yaml NAME), or give --insecure to allow it",
-		minKey, setting, addr)
+		access.MinKey, setting, addr)
 }
 
 // authenticates reports whether clients of a server with a configuration need credentials.

@@ -426,7 +426,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	if _, taken, _ := net.SplitHostPort(s.Addr("http")); taken == strconv.Itoa(port) {
 		return nil // millrace run has taken it from the program's arguments
 	}
-	if open := !s.access.Required(); !s.cfg.Insecure && (open || s.access.HasShortKey(minKey)) && reachable(ctx, addr) {
+	if open := !s.access.Required(); !s.cfg.Insecure && (open || s.access.HasShortKey()) && reachable(ctx, addr) {
 		err := errExposed("address", addr)
 		if !open {
 			err = errShort("its address", addr)

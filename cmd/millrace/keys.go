@@ -42,7 +42,7 @@ statistics), manage (load models, change streams and settings) and metrics. With
 	return c
 }
 
-// keysOf returns the keys of a file; those of one that is not there are none if it may be missing.
+// keysOf returns the keys of a file. A missing file has no keys where the file may be missing.
 func keysOf(path string, missing bool) ([]access.Key, error) {
 	keys, err := access.ReadKeys(path)
 	if missing && errors.Is(err, fs.ErrNotExist) {

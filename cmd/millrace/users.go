@@ -38,7 +38,7 @@ a password is named by a client certificate, a token of a provider or a module, 
 	return c
 }
 
-// usersOf returns the users of a file; those of one that is not there are none if it may be missing.
+// usersOf returns the users of a file. A missing file has no users where the file may be missing.
 func usersOf(path string, missing bool) ([]access.User, error) {
 	users, err := access.ReadUsers(path)
 	if missing && errors.Is(err, fs.ErrNotExist) {

@@ -109,8 +109,15 @@ func Everybody(quotas Quotas) *Access {
 	return &Access{open: true, sessions: NewSessions(0), accounts: NewAccounts(quotas)}
 }
 
-// HasShortKey reports whether the server's own key has fewer than n characters. Without such a key the answer is false.
-func (a *Access) HasShortKey(n int) bool { return a.key != "" && utf8.RuneCountInString(a.key) < n }
+// MinKey is the least number of characters of the own key of a server that other machines can reach: they may try any
+// number of keys.
+const MinKey = 16
+
+// ShortKey reports whether there is a key, of fewer characters than MinKey.
+func ShortKey(key string) bool { return key != "" && utf8.RuneCountInString(key) < MinKey }
+
+// HasShortKey reports whether the server's own key is short, see ShortKey.
+func (a *Access) HasShortKey() bool { return ShortKey(a.key) }
 
 // start starts what authenticates outside the server: the provider of tokens, and the module in Python.
 func (a *Access) start(o Options) error {

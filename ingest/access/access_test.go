@@ -25,7 +25,7 @@ func TestHasShortKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.HasShortKey(16); got != want {
+		if got := a.HasShortKey(); got != want {
 			t.Errorf("%q: %v", key, got)
 		}
 		a.Close()
