@@ -8,24 +8,24 @@ import (
 	"millrace/stream/buf"
 )
 
-// Quota is something that clients use up, of which each may use so much.
+// Quota is a resource with a limit for each client.
 type Quota uint8
 
-// The quotas: first those of rates, then those of how many there are at once.
+// The quotas: rates first, then resources held at the same time.
 const (
 	QuotaRequests  Quota = iota // requests and calls
-	QuotaFrames                 // frames, one-shot requests among them
+	QuotaFrames                 // frames, including one-shot requests
 	QuotaBytes                  // of frames
 	QuotaDecode                 // seconds of decoding pictures and videos
 	QuotaLoads                  // of models
 	QuotaStreams                // streams
-	QuotaSequences              // sequences of requests, which are streams, too
-	QuotaSessions               // connections of WebSockets, and sessions that can be resumed
-	QuotaDecoders               // videos that are decoded
-	QuotaPulls                  // videos that are pulled
+	QuotaSequences              // sequences of requests, also counted as streams
+	QuotaSessions               // WebSocket connections, and sessions with resumption
+	QuotaDecoders               // videos being decoded
+	QuotaPulls                  // videos being pulled
 	QuotaWatchers               // watchers of server streams
-	QuotaEndpoints              // endpoints that requests of the client have made
-	QuotaRegions                // regions of shared memory that the client has registered
+	QuotaEndpoints              // endpoints created by requests of the client
+	QuotaRegions                // shared memory regions registered by the client
 	quotas
 
 	rates = QuotaStreams // the number of quotas of rates
@@ -40,30 +40,32 @@ var QuotaNames = [Quotas]string{"requests", "frames", "bytes", "decode", "loads"
 // String returns the name.
 func (q Quota) String() string { return QuotaNames[q] }
 
-// A Limits has how much of each quota an account may use: of rates, in a second, of others, at once; 0 = any number.
+// A Limits has the limit of an account for each quota: per second for a rate, at the same time for other quotas; 0 =
+// unlimited.
 type Limits [quotas]float64
 
-// Account is what one client, a principal or an address, uses and may use. A nil one is that of the server itself, which has
-// no limits. All methods may be called concurrently.
+// Account holds the usage and the limits of one client, a principal or an address. A nil account belongs to the
+// server itself and has no limits. All methods may be called concurrently.
 type Account struct {
-	// User is who the client is, as programs, traces and the log are told; "" = it has no name. It does not change.
+	// User is the client's name in programs, traces and the log; "" = no name. User does not change.
 	User string
 
 	limits atomic.Pointer[allowance] // nil = none
-	used   [quotas]atomic.Int64      // of rates in all, in nanoseconds for QuotaDecode; of others, now
-	ends   [rates]atomic.Int64       // when what was used would be used up at the rate, in nanoseconds as an Instant has
+	// a rate: the total, QuotaDecode in nanoseconds; other quotas: the present number
+	used   [quotas]atomic.Int64
+	ends   [rates]atomic.Int64 // Instant at which the usage so far would be used up at the rate
 	denied [quotas]atomic.Uint64
 	memory buf.Share
 }
 
-// allowance is what an account may use.
+// allowance is the limit and burst of each quota of an account.
 type allowance struct {
 	of     Limits
 	burst  time.Duration
-	frames bool // some of it is of frames
+	frames bool // a frame quota is limited
 }
 
-// Name returns User; that of nil is "".
+// Name returns User, or "" for a nil account.
 func (a *Account) Name() string {
 	if a == nil {
 		return ""
@@ -71,8 +73,8 @@ func (a *Account) Name() string {
 	return a.User
 }
 
-// Memory returns in what the memory counts that is the client's wherever it connects: of its videos, and of what a Go program
-// sends for it. That of nil is nil.
+// Memory returns the share of the memory budget of the client, over all connections: the client's videos, and the
+// messages that a Go program sends for the client. Memory returns nil for a nil account.
 func (a *Account) Memory() *buf.Share {
 	if a == nil {
 		return nil
@@ -80,7 +82,7 @@ func (a *Account) Memory() *buf.Share {
 	return &a.memory
 }
 
-// SetLimits sets what the account may use. burst is the time whose use of a rate may come at once.
+// SetLimits sets the limits of the account. A client may use a rate's quota of the time burst at once.
 func (a *Account) SetLimits(of Limits, burst time.Duration) {
 	if of == (Limits{}) {
 		a.limits.Store(nil)
@@ -89,8 +91,9 @@ func (a *Account) SetLimits(of Limits, burst time.Duration) {
 	a.limits.Store(&allowance{of, burst, of[QuotaFrames]+of[QuotaBytes]+of[QuotaDecode] > 0})
 }
 
-// Take takes n of a rate. An error, of the code flow_control, says when to try again; nothing is taken then. now is 0 where the clock
-// was not read yet, which is needed for an account with limits only.
+// Take takes n of a rate. When the quota is exceeded, Take takes nothing and returns an error of the code
+// flow_control with the time of a retry. now may be 0 if the caller has not read the clock; Take then reads the
+// clock, only for an account with limits.
 func (a *Account) Take(q Quota, n int, now Instant) error {
 	if a == nil {
 		return nil
@@ -112,8 +115,8 @@ func cost(n int64, rate float64) int64 {
 	return int64(min(float64(n)/rate*float64(time.Second), math.MaxInt64/4))
 }
 
-// take takes what lasts for a time, and returns how long to wait if that cannot be now. What lasts for longer than burst can be
-// taken when all of burst is left.
+// take takes an amount that lasts for the given time at the rate, and returns how long to wait if the quota does not
+// allow the amount now. An amount that lasts longer than burst needs the whole burst.
 func (a *Account) take(q Quota, lasts int64, burst time.Duration, now Instant) time.Duration {
 	for {
 		ends := a.ends[q].Load()
@@ -127,7 +130,7 @@ func (a *Account) take(q Quota, lasts int64, burst time.Duration, now Instant) t
 	}
 }
 
-// TakeFrame takes what a frame uses, before it is decoded; now is as for Take.
+// TakeFrame takes the quota for a frame before decoding; now is as for Take.
 func (a *Account) TakeFrame(f *Frame, now Instant) error {
 	if a == nil {
 		return nil
@@ -161,7 +164,7 @@ func (a *Account) TakeFrame(f *Frame, now Instant) error {
 	return nil
 }
 
-// MayDecode returns an error, as that of Take, while the client has to make up for what Decoded has noted.
+// MayDecode returns an error like Take's while the client must pay off decoding time noted by Decoded.
 func (a *Account) MayDecode(now Instant) error {
 	if wait, rate := a.decodeWait(now); wait > 0 {
 		return a.refuse(QuotaDecode, rate, wait)
@@ -169,7 +172,8 @@ func (a *Account) MayDecode(now Instant) error {
 	return nil
 }
 
-// DecodeWait returns for how long the client has to make up for what Decoded has noted; 0 = MayDecode returns nil. It counts no refusal.
+// DecodeWait returns how long the client must wait to pay off the decoding time noted by Decoded; 0 = MayDecode
+// returns nil. DecodeWait counts no refusal.
 func (a *Account) DecodeWait(now Instant) time.Duration {
 	wait, _ := a.decodeWait(now)
 	return wait
@@ -186,7 +190,7 @@ func (a *Account) decodeWait(now Instant) (wait time.Duration, rate float64) {
 	return max(time.Duration(a.ends[QuotaDecode].Load()-int64(now))-l.burst, 0), l.of[QuotaDecode]
 }
 
-// Decoded notes that decoding a picture of the client, or a part of a video, took so long.
+// Decoded notes the time spent on decoding a picture, or a part of a video, of the client.
 func (a *Account) Decoded(took time.Duration, now Instant) {
 	if a == nil || took <= 0 {
 		return
@@ -205,7 +209,7 @@ func (a *Account) Decoded(took time.Duration, now Instant) {
 	}
 }
 
-// Hold takes one of those that there are at once, until Release. The error is as that of Take.
+// Hold takes one of a quota that limits a number, until Release. Errors are as for Take.
 func (a *Account) Hold(q Quota) error {
 	if a == nil {
 		return nil
@@ -218,19 +222,19 @@ func (a *Account) Hold(q Quota) error {
 	return nil
 }
 
-// Release gives back what Hold has taken.
+// Release gives back one taken by Hold.
 func (a *Account) Release(q Quota) {
 	if a != nil {
 		a.used[q].Add(-1)
 	}
 }
 
-// refuse counts a refusal, and returns its error.
+// refuse counts a refusal and returns the error.
 func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 	a.denied[q].Add(1)
 	if q >= rates {
 		err := Errorf(FlowControl, "quotas."+q.String(), "%v are open for this client already, and that is its quota: close one, or try again later", limit)
-		err.After = FlowControl.RetryAfter() // nobody knows when one is closed
+		err.After = FlowControl.RetryAfter() // the time of the next release is unknown
 		return err
 	}
 	err := Errorf(FlowControl, "quotas."+q.String(), "the client is over its quota of %v a second: try again in %v", limit, wait.Round(time.Millisecond))
@@ -238,7 +242,7 @@ func (a *Account) refuse(q Quota, limit float64, wait time.Duration) error {
 	return err
 }
 
-// Holds returns how many there are of a quota now, and how many there may be; 0 = any number.
+// Holds returns the present number and the largest allowed number of a quota; 0 = unlimited.
 func (a *Account) Holds(q Quota) (now, most int) {
 	if a == nil {
 		return 0, 0
@@ -249,14 +253,15 @@ func (a *Account) Holds(q Quota) (now, most int) {
 	return int(a.used[q].Load()), most
 }
 
-// Used returns how much of a quota was used: of a rate, in all, in nanoseconds for QuotaDecode; of others, how many there are.
+// Used returns the usage of a quota: the total of a rate, QuotaDecode in nanoseconds; the present number of other
+// quotas.
 func (a *Account) Used(q Quota) int64 { return a.used[q].Load() }
 
 // Denied returns how often something was refused because of a quota.
 func (a *Account) Denied(q Quota) uint64 { return a.denied[q].Load() }
 
-// Idle reports whether an account that is forgotten now, and made again for the next request of its client, has the same limits:
-// nothing is held, and everything that was taken was used up burst ago.
+// Idle reports whether the account can be forgotten without effect on the client's limits: nothing is held, and the
+// usage of every rate ended at least burst ago.
 func (a *Account) Idle(now Instant) bool {
 	for q := range quotas {
 		if q >= rates && a.used[q].Load() != 0 || q < rates && a.ends[q].Load() > int64(now) {

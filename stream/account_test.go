@@ -13,12 +13,13 @@ func limits(q stream.Quota, n float64) (l stream.Limits) {
 	return l
 }
 
-// TestAccountRates: a rate is kept, its burst may come at once, and the time that a refusal says is the one after which the next is taken.
+// TestAccountRates: a rate is limited, its burst is allowed at once, and a retry succeeds after the time of the
+// refusal and no earlier.
 func TestAccountRates(t *testing.T) {
 	for _, c := range []struct {
 		rate  float64
 		burst time.Duration
-		first int // that are taken at once
+		first int // taken at once
 	}{{10, time.Second, 10}, {0.5, time.Second, 1}, {1000, 10 * time.Millisecond, 10}, {3, 2 * time.Second, 6}} {
 		a, now := &stream.Account{}, stream.Instant(1)
 		a.SetLimits(limits(stream.QuotaRequests, c.rate), c.burst)
@@ -51,8 +52,8 @@ func TestAccountRates(t *testing.T) {
 	}
 }
 
-// TestAccountFrames: bytes and decoding are charged, frames larger than the burst pass when all of it is left, and a frame that is
-// refused uses nothing.
+// TestAccountFrames: an account pays for bytes and decoding; a frame larger than the burst needs the whole burst; a
+// refused frame costs nothing.
 func TestAccountFrames(t *testing.T) {
 	a, now := &stream.Account{}, stream.Instant(1)
 	var l stream.Limits
@@ -80,7 +81,8 @@ func TestAccountFrames(t *testing.T) {
 	a.SetLimits(limits(stream.QuotaDecode, 0.5), time.Second)
 	a.Decoded(2*time.Second, now)
 	picture := &stream.Frame{Codec: stream.JPEG}
-	if err := a.TakeFrame(picture, now); coded.RetryAfter(err) != 3*time.Second { // 2 s last for 4 s, of which 1 s is the burst
+	// 2 s last for 4 s, and the burst covers 1 s
+	if err := a.TakeFrame(picture, now); coded.RetryAfter(err) != 3*time.Second {
 		t.Errorf("after much decoding: %v, after %v", err, coded.RetryAfter(err))
 	}
 	if err := a.TakeFrame(small, now); err != nil {
@@ -125,7 +127,7 @@ func TestAccountPlaces(t *testing.T) {
 	}
 }
 
-// TestAccountAllocs: a request and a frame that are within the quotas allocate nothing.
+// TestAccountAllocs: requests and frames within the quotas allocate nothing.
 func TestAccountAllocs(t *testing.T) {
 	for _, l := range []stream.Limits{{}, {1e9, 1e9, 1e15, 1e6}} {
 		a, f := &stream.Account{}, &stream.Frame{Codec: stream.JPEG, Payload: make([]byte, 10)}

@@ -7,11 +7,10 @@ import (
 	"millrace/stream"
 )
 
-// completesNothing is the CaptureUS of a frame of which gaps makes no request.
+// completesNothing is the CaptureUS of a frame from which gaps makes no request.
 const completesNothing = 1
 
-// gaps assembles the frames of a model: most are requests, some complete nothing.
-// It counts how often it was reset.
+// gaps assembles the frames of a model: most frames are requests, some complete nothing. gaps counts its resets.
 type gaps struct{ resets int }
 
 func (g *gaps) NewAssembler(*stream.Model, bool) stream.Assembler { return g }
@@ -37,8 +36,7 @@ func assembled(m *stream.Model) *stream.Model {
 
 func empty(f *stream.Frame) { f.CaptureUS = completesNothing }
 
-// A frame that completes no request is answered in its turn, in Latest too, where it
-// does not end older frames.
+// A frame that completes no request is answered in turn; in Latest, too, where the answer does not end older frames.
 func TestFrameThatCompletesNothing(t *testing.T) {
 	for _, p := range []stream.Policy{latest, every} {
 		b := newBench(assembled(anything), p)
@@ -65,8 +63,8 @@ func TestFrameThatCompletesNothing(t *testing.T) {
 	}
 }
 
-// The assembler is reset by everything after which frames do not follow on those
-// before, and by a refusal in Latest only: in Every the frame is sent again.
+// Every interruption of the sequence of frames resets the assembler. A refusal resets the assembler in Latest only:
+// in Every the client sends the frame again.
 func TestAssemblerIsReset(t *testing.T) {
 	submit := func(b *bench) { _ = b.offer(must) }
 	for _, c := range []struct {
@@ -96,15 +94,14 @@ func TestAssemblerIsReset(t *testing.T) {
 	}
 }
 
-// faultyReset is an assembler that cannot be reset.
+// faultyReset is an assembler whose Reset panics.
 type faultyReset struct{ gaps }
 
 func (g *faultyReset) NewAssembler(*stream.Model, bool) stream.Assembler { return g }
 
 func (*faultyReset) Reset() { panic("at once") }
 
-// An assembler that panics leaves neither the lease of the frame that is submitted nor an
-// accepted frame without an ending.
+// When the assembler panics, the submitted frame's lease is released, and every accepted frame still ends.
 func TestAssemblerPanicsWhenReset(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -141,7 +138,7 @@ func TestAssemblerPanicsWhenReset(t *testing.T) {
 	}
 }
 
-// What was assembled for a model is not run by a model that cannot use it.
+// A model does not run a request assembled for an incompatible model.
 func TestAssembledFramesOfAnotherModel(t *testing.T) {
 	b := newBench(assembled(anything), every)
 	_ = b.offer()
@@ -161,7 +158,7 @@ func TestAssembledFramesOfAnotherModel(t *testing.T) {
 	}
 }
 
-// allAssembled is an assembler that lets no frame be a request by itself.
+// allAssembled is an assembler that accepts no frame as a request by itself.
 type allAssembled struct{}
 
 func (allAssembled) NewAssembler(*stream.Model, bool) stream.Assembler { return allAssembled{} }

@@ -11,10 +11,9 @@ import (
 	"sync"
 )
 
-// Cache keeps results of one-shot requests, so that an equal request to the same model is
-// answered without a run. It belongs to a Model as it was loaded: another version, or the
-// same one loaded again, has its own. The least recently used results make room for new
-// ones. It is safe for concurrent use.
+// Cache keeps results of one-shot requests, so that an equal request to the same model needs no run. A Cache belongs
+// to one load of a Model: another version, or another load of the same version, has its own Cache. New results
+// displace the least recently used results. A Cache is safe for concurrent use.
 type Cache struct {
 	max int64
 
@@ -24,9 +23,8 @@ type Cache struct {
 	order list.List                  // the most recently used first
 }
 
-// cacheKey is the digest of everything in a frame that its result depends on. It is
-// SHA-256: clients choose the frames, and two that had one key would get each other's
-// results.
+// cacheKey is the SHA-256 digest of everything in a frame that determines its result. The digest must resist
+// collisions: clients choose the frames, and two frames with the same key would get each other's results.
 type cacheKey [sha256.Size]byte
 
 type cacheEntry struct {
@@ -37,15 +35,15 @@ type cacheEntry struct {
 	size          int64
 }
 
-// entryOverhead is counted for the parts of an entry that are not its outputs' data.
+// entryOverhead is the size charged for an entry in addition to the data of its outputs.
 const entryOverhead = 512
 
-// NewCache returns a cache for results of that many bytes in all.
+// NewCache returns a cache of results up to the given total of bytes.
 func NewCache(bytes int64) *Cache {
 	return &Cache{max: bytes, found: make(map[cacheKey]*list.Element)}
 }
 
-// Size returns the results that are kept and their bytes; both are 0 for a nil cache.
+// Size returns the number and the bytes of the cached results; both are 0 for a nil cache.
 func (c *Cache) Size() (results int, bytes int64) {
 	if c == nil {
 		return 0, 0
@@ -66,7 +64,7 @@ func (c *Cache) get(key *cacheKey) *cacheEntry {
 	return at.Value.(*cacheEntry)
 }
 
-// put keeps a copy of r, unless it is larger than the cache.
+// put stores a copy of r, unless the copy would be larger than the cache.
 func (c *Cache) put(key *cacheKey, r *Result) {
 	e := &cacheEntry{key: *key, params: maps.Clone(r.Params), width: r.Width, height: r.Height, size: entryOverhead}
 	data := 0
@@ -129,8 +127,8 @@ func digest(f *Frame) *cacheKey {
 	return key
 }
 
-// digester writes parts so that no two lists of parts have the same bytes: each has its
-// length or a fixed one.
+// digester writes parts so that no two lists of parts have the same bytes: each part has a fixed length or is
+// preceded by its length.
 type digester struct {
 	hash.Hash
 	scratch [8]byte
@@ -146,7 +144,7 @@ func (d *digester) bytes(b []byte) {
 	_, _ = d.Write(b)
 }
 
-// value writes the value of a parameter, with its type.
+// value writes the value of a parameter with its type.
 func (d *digester) value(v any) {
 	switch v := v.(type) {
 	case string:
@@ -168,7 +166,7 @@ func (d *digester) value(v any) {
 	}
 }
 
-// fromCache ends r with the result of an equal request, if the model's cache has it.
+// fromCache ends r with the cached result of an equal request, if the model has a cache with such a result.
 func (s *Stream) fromCache(r *Request) bool {
 	c, key := s.model.Cache, r.result.key
 	if c == nil || key == nil {
@@ -191,8 +189,8 @@ func (s *Stream) fromCache(r *Request) bool {
 	return true
 }
 
-// Remember keeps a copy of the result for equal requests, if the model that computed it has
-// a cache. The caller still owns the result.
+// Remember caches a copy of the result for equal requests, if the model of the result has a cache. The caller still
+// owns the result.
 func (r *Result) Remember() {
 	if r.key != nil && r.Outcome == Answered && r.Model.Cache != nil {
 		r.Model.Cache.put(r.key, r)

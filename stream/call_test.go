@@ -6,8 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// TestCallsAreForModelsWithRoutes checks which frames with a Call a model takes, and that
-// they have a class of their own.
+// Only a model with routes takes frames with a Call, and such frames have a class of their own.
 func TestCallsAreForModelsWithRoutes(t *testing.T) {
 	dense := func(change func(*stream.Model)) *stream.Model {
 		m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2}}}}
@@ -45,8 +44,7 @@ func TestCallsAreForModelsWithRoutes(t *testing.T) {
 	}
 }
 
-// TestCallsAreNotCached checks that equal calls are both run, and that their replies reach the
-// sink, with the parts before the result, too.
+// Equal calls are both run, and the sink gets their replies, also with the parts before the result.
 func TestCallsAreNotCached(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 1, Any: true, Calls: true, Cache: stream.NewCache(1 << 20), Decoupled: true}
 	q := &queue{}
@@ -91,8 +89,7 @@ func (k *keptReplies) Push(r *stream.Result) {
 
 func (*keptReplies) Done(stream.CloseReason) {}
 
-// TestCallsAreNotAssembled checks that a call to a model with windows is a request, and stays
-// one when its model is replaced.
+// A call to a model with windows is a request, and stays a request when the model is replaced.
 func TestCallsAreNotAssembled(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 1, Any: true, Calls: true, Assembly: refusing{}}
 	q := &queue{}
@@ -114,7 +111,7 @@ func TestCallsAreNotAssembled(t *testing.T) {
 	s.Close(stream.ByClient)
 }
 
-// refusing is an assembler that takes no frame.
+// refusing is an assembler that refuses every frame.
 type refusing struct{}
 
 func (refusing) NewAssembler(*stream.Model, bool) stream.Assembler { return refusing{} }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// classSeed is random, so that no client can make two shapes of one class, which would
-// be put into one batch.
+// classSeed is random, so that no client can construct two shapes of the same class: their requests would share a
+// batch.
 var classSeed = maphash.MakeSeed()
 
-// Check reports whether the model takes f, and returns how many rows of a batch it
-// needs and the class of batch it can join: frames of one class have equal shapes. Any
-// tensor's own data must already fit its shape (Tensor.CheckSize).
+// Check returns an error unless the model takes f. Check also returns the number of batch rows of f, and the class of
+// f: frames of one class have equal shapes and can share a batch. The data of every tensor must already fit the
+// tensor's shape (Tensor.CheckSize).
 func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 	if f.Call != nil {
 		return m.checkCall(f)
@@ -41,13 +41,13 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 	return m.checkTensors(f)
 }
 
-// callClass is the class of frames with a Call: they share no batch with others.
+// callClass is the class of frames with a Call, which share no batch with other frames.
 const callClass = 1
 
 // TakesCalls reports whether the model takes frames with a Call.
 func (m *Model) TakesCalls() bool { return m.Calls || m.App != nil }
 
-// checkCall checks a frame with a Call, whose payload is not one of the model's inputs.
+// checkCall checks a frame with a Call. The payload of such a frame is not an input of the model.
 func (m *Model) checkCall(f *Frame) (rows int, class uint64, err error) {
 	switch {
 	case !m.TakesCalls():
@@ -58,11 +58,10 @@ func (m *Model) checkCall(f *Frame) (rows int, class uint64, err error) {
 	return 1, callClass, nil
 }
 
-// TakesBytes reports whether the model has one input, of BYTES: a frame may be its
-// element.
+// TakesBytes reports whether the model has a single input, of type BYTES: a frame may be the input's only element.
 func (m *Model) TakesBytes() bool { return len(m.Inputs) == 1 && m.Inputs[0].Datatype == Bytes }
 
-// wantsTensors returns why a model without pictures refuses a frame that has no tensors.
+// wantsTensors returns the reason for which a model without pictures refuses a frame without tensors.
 func (m *Model) wantsTensors(codec Codec) error {
 	if input := m.pictureInput(); input != nil && codec.Picture() {
 		return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: for pictures as its input %s of shape %v, set input.image in its configuration", m.Name, codec, input.Name, input.Shape)
@@ -70,8 +69,8 @@ func (m *Model) wantsTensors(codec Codec) error {
 	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see the inputs in the metadata of model %s", m.Name, codec, m.Name)
 }
 
-// pictureInput returns the only input of the model if it has the shape of pictures, with
-// one or three channels in front or behind; nil if not.
+// pictureInput returns the only input of the model if the input's shape is that of pictures, with one or three
+// channels in front or behind; otherwise nil.
 func (m *Model) pictureInput() *TensorSpec {
 	if len(m.Inputs) != 1 || len(m.Inputs[0].Shape) < 3 {
 		return nil
@@ -85,8 +84,7 @@ func (m *Model) pictureInput() *TensorSpec {
 	return nil
 }
 
-// checkRegion refuses a region of a frame without pixels, or for a model that does not
-// see pixels.
+// checkRegion refuses a region when the frame has no pixels or the model takes no pixels.
 func (m *Model) checkRegion(f *Frame) error {
 	if !m.Any && m.Image != nil && f.Codec.Picture() {
 		return nil
@@ -142,7 +140,8 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 	return rows, class, nil
 }
 
-// missing returns the error of a frame that lacks inputs. With as many inputs as the model has, one has another name.
+// missing returns the error for a frame with missing inputs. When the number of inputs is right, an input has a wrong
+// name.
 func (m *Model) missing(f *Frame) error {
 	if len(f.Inputs) >= len(m.Inputs) {
 		return m.unexpected(f)
@@ -157,7 +156,7 @@ func (m *Model) missing(f *Frame) error {
 		len(m.Inputs), len(f.Inputs), m.Name, inputsGiven(f), strings.Join(lacks, ","))
 }
 
-// unexpected returns the error of a frame with an input that the model does not have, or with an input twice.
+// unexpected returns the error for a frame with an unknown input or with the same input twice.
 func (m *Model) unexpected(f *Frame) error {
 	names := make([]string, len(m.Inputs))
 	for i := range m.Inputs {
@@ -172,7 +171,7 @@ func (m *Model) unexpected(f *Frame) error {
 	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s': its inputs are %s. Got input(s) [%s]", len(m.Inputs), len(f.Inputs), m.Name, wanted, inputsGiven(f))
 }
 
-// maxListed is the most inputs of a request that an error names.
+// maxListed is the largest number of a request's inputs named in an error.
 const maxListed = 16
 
 // inputsGiven lists the names of a frame's inputs for an error.
@@ -196,8 +195,8 @@ func find(ts []Tensor, name string) *Tensor {
 	return nil
 }
 
-// split separates the batch axis from shape. A shape without one is one row. A model
-// without a batch axis takes none, but a number may be sent with the shape [1].
+// split separates the batch axis from shape. A shape without batch axis is one row. A model without batch axis takes
+// no batch axis, except that a scalar may have the shape [1].
 func (m *Model) split(shape, want []int) (rows int, dims []int, ok bool) {
 	rows, dims = 1, shape
 	if len(shape) == len(want)+1 && (m.Axis != NoAxis || len(want) == 0) {

@@ -8,11 +8,11 @@ type Instant int64
 
 var start = time.Now()
 
-// Now reads the clock. Most code takes an Instant as an argument; only code that
-// receives input or runs timers calls Now.
+// Now reads the clock. Most code takes an Instant as an argument; only code that receives input or runs timers calls
+// Now.
 func Now() Instant { return Instant(time.Since(start)) }
 
-// InstantOf returns the instant of t, which time.Now has returned in this process.
+// InstantOf returns the Instant of t, a time returned by time.Now in this process.
 func InstantOf(t time.Time) Instant { return Instant(t.Sub(start)) }
 
 // Sub returns i-j.

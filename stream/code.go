@@ -2,15 +2,15 @@ package stream
 
 import "millrace/stream/coded"
 
-// Code and Error are those of package coded, which packages below this one use too.
+// Code and Error are the types of package coded, shared with packages below this package.
 type (
-	// Code classifies every error that a client can see.
+	// Code classifies every error visible to a client.
 	Code = coded.Code
-	// Error is the one coded error.
+	// Error is the error type with a Code.
 	Error = coded.Error
 )
 
-// The codes; package coded says what each of them means.
+// The codes; package coded explains each code.
 const (
 	InvalidArgument  = coded.InvalidArgument
 	Unsupported      = coded.Unsupported
@@ -34,6 +34,6 @@ func Errorf(code Code, field, format string, args ...any) *Error {
 	return coded.Errorf(code, field, format, args...)
 }
 
-// CodeOf returns the code of err: that of the first Error in its chain, Timeout
-// and Canceled for the context's errors, Internal otherwise.
+// CodeOf returns the code of the first Error in the chain of err, Timeout and Canceled for the context's errors,
+// Internal otherwise.
 func CodeOf(err error) Code { return coded.CodeOf(err) }

@@ -1,22 +1,20 @@
 package stream
 
-// Update changes the policy of a running stream: fields of p that are set replace those
-// in force, for frames submitted from now on. The mode cannot change, because the order
-// of frames in flight depends on it. After a change to a smaller window, frames that
-// the larger one had room for are still accepted, since the client may have sent them
-// already. Errors: InvalidArgument, and Conflict for another mode.
+// Update changes the policy of a running stream: the set fields of p replace the present fields, for frames submitted
+// from now on. The mode cannot change, because the order of frames in flight depends on the mode. After a change to a
+// smaller window, the stream still accepts frames for which the larger window had room, since the client may have
+// sent those frames already. Errors: InvalidArgument, and Conflict for another mode.
 func (s *Stream) Update(p Policy) error {
 	return s.change(p, func() Policy { return s.policy })
 }
 
-// Replace is Update for a whole policy: fields of p that are not set take the model's
-// defaults, as when a stream is opened. The mode stays when p has none.
+// Replace is Update for a whole policy: unset fields of p take the model's defaults, as when opening a stream. The
+// mode stays when p has no mode.
 func (s *Stream) Replace(p Policy) error {
 	return s.change(p, func() Policy { return s.model.Policy })
 }
 
-// change makes p the policy. Fields that are not set are those of defaults, which is
-// called with mu held.
+// change makes p the policy. Unset fields come from defaults, called with mu held.
 func (s *Stream) change(p Policy, defaults func() Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -59,8 +57,7 @@ func (s *Stream) Resume() {
 	}
 }
 
-// Flush drops the frames that wait and are not yet bound to a batch. The next frame
-// does not follow on them.
+// Flush drops all waiting frames not yet bound to a batch. The next frame starts a new sequence.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.unlock()

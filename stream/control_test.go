@@ -48,7 +48,7 @@ func TestFlush(t *testing.T) {
 	}
 	r := b.take(t)
 	b.Flush()
-	b.check(t) // in turn: after the one in flight
+	b.check(t) // in turn: after the frame in flight
 	answer(b.mem, r)
 	r.Unbind()
 	b.check(t, "0 result", "1 drop flushed", "2 drop flushed")
@@ -83,8 +83,8 @@ func TestUpdate(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// After a change to a smaller window, as many frames are accepted as the larger one had
-// room for, and after those no more than the smaller one allows.
+// After a change to a smaller window, the stream accepts as many frames as the larger window had room for, and then
+// no more than the smaller window allows.
 func TestSmallerWindow(t *testing.T) {
 	end := func(b *bench) {
 		r := b.take(t)
@@ -95,7 +95,7 @@ func TestSmallerWindow(t *testing.T) {
 	_ = b.offer()
 	end(b)
 	_ = b.offer()
-	for _, n := range []int{2, 3, 1, 2} { // the larger one in between allows no more
+	for _, n := range []int{2, 3, 1, 2} { // the larger window in between allows no more
 		if err := b.Update(stream.Policy{Window: n}); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestSmallerWindow(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// Fields that Replace does not set are the model's again.
+// Fields not set by Replace return to the model's defaults.
 func TestReplace(t *testing.T) {
 	m := *anything
 	m.Policy = stream.Policy{Mode: stream.Every, MaxAge: time.Minute, Window: 7}

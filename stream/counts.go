@@ -9,27 +9,25 @@ import (
 	"millrace/stream/coded"
 )
 
-// FrameCounts counts the frames of one model and version, as their clients are told of them.
-// Each frame is counted when it is accepted and when it has its ending, so that at every
-// moment
+// FrameCounts counts the frames of one version of a model, by the endings sent to the clients. Each frame is counted
+// when accepted and when ended, so that at every moment
 //
 //	accepted = results + drops by reason + errors by code + in flight
 //
-// A frame that is refused before a stream accepts it (for want of memory, above the
-// window, malformed, after the end of its stream) has an ending as well: its client is
-// told a drop or an error. It is counted as accepted and by that ending like any other,
-// and in addition as refused.
+// A frame refused before acceptance by a stream (for want of memory, above the window, malformed, after the end of
+// its stream) has an ending as well: the client gets a drop or an error. Such a frame counts as accepted, by its
+// ending, and also as refused.
 //
-// A frame is counted for the version that accepted it, also when a swap lets the next
-// version answer it. Its methods are safe for concurrent use.
+// A frame counts for the version that accepted the frame, also when the next version answers after a swap. The
+// methods are safe for concurrent use.
 type FrameCounts struct {
 	accepted atomic.Uint64
-	_        [56]byte // accepted is written where frames are received, the rest where they end
+	_        [56]byte // receivers write accepted; endings write the rest
 
 	results    atomic.Uint64
 	answering  atomic.Int64      // nanoseconds of the results
-	failing    atomic.Int64      // and of the other endings
-	last       atomic.Int64      // Instant at which a frame was received that has ended, to a millisecond
+	failing    atomic.Int64      // of all other endings
+	last       atomic.Int64      // latest receipt of an ended frame, an Instant in ms
 	drops      [16]atomic.Uint64 // by reasonIndex
 	errors     [32]atomic.Uint64 // by codeIndex
 	refused    [2][32]atomic.Uint64
@@ -41,8 +39,7 @@ type FrameCounts struct {
 	refusal atomic.Pointer[func(*Refusal)]
 }
 
-// Other is the reason or code under which those are counted that are not listed in
-// Reasons or coded.Codes.
+// Other is the reason or code for endings not listed in Reasons or coded.Codes.
 const Other = "other"
 
 // Totals are a reading of FrameCounts. Their maps have an entry for every reason and code.
@@ -53,28 +50,25 @@ type Totals struct {
 	Errors   map[Code]uint64
 	InFlight uint64
 
-	// Refused is those of Drops and Errors that no stream has accepted, by their reason
-	// or code.
+	// Refused counts the drops and errors of frames not accepted by a stream, by reason or code.
 	Refused map[string]uint64
-	// Unsendable is those of Results that could not be encoded as their clients had
-	// asked. The clients were told an error with this code.
+	// Unsendable counts results that could not be encoded in the client's format. The client got an error with the
+	// code instead.
 	Unsendable map[Code]uint64
 
-	// CacheHits is those of Results that were in the model's cache, CacheMisses the
-	// requests that were looked up there and were not.
+	// CacheHits counts results from the model's cache, CacheMisses requests not found in the cache.
 	CacheHits, CacheMisses uint64
 	// The times of these look-ups: of hits with their results.
 	CacheHitTime, CacheMissTime time.Duration
 
-	// Answering is how long all frames took that were answered, from receipt to ending,
-	// and Failing all others. Those that no stream accepted took no time; what could not
-	// be encoded is with the others.
+	// Answering is the sum of the times from receipt to ending of all answered frames, Failing of all other frames.
+	// Frames not accepted by a stream took no time; frames with an unencodable result count in Failing.
 	Answering, Failing time.Duration
-	Last               Instant // a frame that has ended was received; 0 = none
+	Last               Instant // receipt of the last ended frame; 0 = none
 }
 
-// Succeeded returns how many frames were answered with a result that could be encoded,
-// and Failed how many have another ending.
+// Succeeded returns the number of frames answered with an encodable result, and Failed the number of frames with
+// another ending.
 func (t *Totals) Succeeded() uint64 { return t.Results - t.unsendable() }
 
 // Failed is described at Succeeded.
@@ -87,10 +81,10 @@ func (t *Totals) unsendable() (n uint64) {
 	return n
 }
 
-// accept counts a frame that a stream accepts.
+// accept counts a frame accepted by a stream.
 func (c *FrameCounts) accept() { c.accepted.Add(1) }
 
-// end counts the ending of a frame that a stream has accepted, which took so long.
+// end counts the ending of an accepted frame, and the time from receipt to ending.
 func (c *FrameCounts) end(r *Result, after time.Duration) {
 	took := int64(max(after, 0))
 	if at := int64(r.Timing.Received); at-c.last.Load() >= int64(time.Millisecond) {
@@ -111,9 +105,8 @@ func (c *FrameCounts) end(r *Result, after time.Duration) {
 	}
 }
 
-// Refuse counts a frame that no stream has accepted and whose client is told that it was
-// dropped for why, or that it failed when err is set. Every adapter calls it for the
-// endings that it gives itself. c may be nil, where no model is known.
+// Refuse counts a frame not accepted by a stream, whose client gets a drop for why or, if err is set, an error. Every
+// adapter calls Refuse for the endings made by the adapter itself. c may be nil if the model is unknown.
 func (c *FrameCounts) Refuse(why Reason, err error) {
 	if c == nil {
 		return
@@ -130,8 +123,8 @@ func (c *FrameCounts) Refuse(why Reason, err error) {
 	c.errors[i].Add(1)
 }
 
-// CountUnsendable counts a result that its adapter could not encode and whose client is
-// told err instead. Parts of a result are not counted.
+// CountUnsendable counts a result that the adapter could not encode; the client gets err instead. Parts of a result
+// do not count.
 func (r *Result) CountUnsendable(err error) {
 	if !r.Partial && r.counts != nil {
 		took := int64(r.Timing.took())
@@ -141,8 +134,8 @@ func (r *Result) CountUnsendable(err error) {
 	}
 }
 
-// Totals reads the counts. Endings are read before what was accepted, so that a frame
-// that ends meanwhile is in flight.
+// Totals reads the counts. Totals reads the endings before the accepted frames, so that a frame ending meanwhile
+// counts as in flight.
 func (c *FrameCounts) Totals() Totals {
 	t := Totals{Drops: map[Reason]uint64{}, Errors: map[Code]uint64{}, Refused: map[string]uint64{}, Unsendable: map[Code]uint64{}}
 	read := func(name string, refused, ended *atomic.Uint64) (uint64, bool) {
@@ -177,7 +170,6 @@ func (c *FrameCounts) Totals() Totals {
 	return t
 }
 
-// Add adds other to t.
 func (t *Totals) Add(other Totals) {
 	t.Accepted += other.Accepted
 	t.Results += other.Results
@@ -205,7 +197,7 @@ func addAll[K comparable](to *map[K]uint64, from map[K]uint64) {
 	}
 }
 
-// reasonIndex returns the place of why in Reasons, or the one after the last.
+// reasonIndex returns the index of why in Reasons, or len(Reasons).
 func reasonIndex(why Reason) int {
 	if i := slices.Index(Reasons, why); i >= 0 {
 		return i
@@ -213,7 +205,7 @@ func reasonIndex(why Reason) int {
 	return len(Reasons)
 }
 
-// codeIndex returns the place of code in coded.Codes, or the one after the last.
+// codeIndex returns the index of code in coded.Codes, or len(coded.Codes).
 func codeIndex(code Code) int {
 	if i := slices.Index(coded.Codes, code); i >= 0 {
 		return i

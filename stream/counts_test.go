@@ -7,8 +7,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// TestFrameCountsAddUp checks that each ending is counted under its reason or code, that
-// refused frames are counted as accepted too, and that the sums agree.
+// Each ending is counted by reason or code, refused frames also count as accepted, and the sums agree.
 func TestFrameCountsAddUp(t *testing.T) {
 	var c FrameCounts
 	n := uint64(0)
@@ -35,7 +34,7 @@ func TestFrameCountsAddUp(t *testing.T) {
 	c.accept()
 	(&Result{counts: &c}).CountUnsendable(Errorf(Unsupported, "", "x"))
 	(&Result{counts: &c, Partial: true}).CountUnsendable(Errorf(Unsupported, "", "x"))
-	refused := func(name string) uint64 { // with the reason and with the code of that name
+	refused := func(name string) uint64 { // sum over the reason and the code of this name
 		if name == string(FlowControl) {
 			return 2
 		}
@@ -84,8 +83,7 @@ func TestFrameCountsAddUp(t *testing.T) {
 	(&Result{Model: &Model{}}).CountUnsendable(errors.New("x"))
 }
 
-// A frame that might be refused stays on its caller's stack: only the refusal and the ending
-// are allocated.
+// A frame that might be refused stays on the caller's stack: only the refusal and the ending are allocated.
 func TestRefusedFrameIsCopied(t *testing.T) {
 	var c FrameCounts
 	var o Options
@@ -104,8 +102,7 @@ func TestRefusedFrameIsCopied(t *testing.T) {
 	}
 }
 
-// TestIdsOfAFrame checks that frames without a trace begin one each, and that the frames of
-// a given trace have different spans.
+// Each frame without a trace starts a trace of its own; frames of a given trace have different spans.
 func TestIdsOfAFrame(t *testing.T) {
 	given := TraceContext{Trace: NewTraceID(), Parent: NewSpanID()}
 	traces, spans := map[TraceID]bool{}, map[SpanID]bool{{}: true, given.Parent: true}

@@ -53,7 +53,7 @@ func TestNamesOfCodecsAndPriorities(t *testing.T) {
 	}
 }
 
-// A region is cut out of pictures, for models that see their pixels.
+// Regions are parts of pictures, for models that see pixels.
 func TestRegionsAreForPictures(t *testing.T) {
 	image := &stream.Model{Name: "image", MaxBatch: 1, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 4, 4}}}}
 	any := &stream.Model{Name: "any", Any: true, Image: &stream.ImageSpec{}, MaxBatch: 1}
@@ -72,7 +72,7 @@ func TestRegionsAreForPictures(t *testing.T) {
 	}
 }
 
-// Opaque bytes are for models with one input of bytes.
+// Opaque bytes are for models with a single input of bytes.
 func TestOpaqueFrames(t *testing.T) {
 	bytes := stream.TensorSpec{Name: "x", Datatype: stream.Bytes, Shape: []int{1}}
 	numbers := stream.TensorSpec{Name: "y", Datatype: stream.Uint8, Shape: []int{1}}
@@ -130,8 +130,7 @@ func TestTensorData(t *testing.T) {
 	}
 }
 
-// Head returns the nearest deadline of all frames that wait, and nothing while none may
-// be taken.
+// Head returns the nearest deadline of all waiting frames, and nothing while no frame may be taken.
 func TestHead(t *testing.T) {
 	b := newBench(anything, every)
 	if _, ok := b.Head(); ok {
@@ -206,8 +205,7 @@ func TestSupersededFramesDoNotWait(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// A frame may come a quarter of an interval early; after a pause of more than one
-// interval the rate starts again.
+// A frame may come a quarter of an interval early; after a pause of more than one interval the rate starts again.
 func TestRate(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -236,7 +234,7 @@ func TestRate(t *testing.T) {
 	_ = b.offer()
 	for i, p := range []stream.Policy{{Window: 9}, {MaxFPS: 2}} {
 		_ = b.Update(p)
-		_ = b.offer() // the same rate continues; another one starts again
+		_ = b.offer() // the same rate continues; a different rate starts again
 		if c := b.Counts(); c.Drops != 1 {
 			t.Errorf("after update %d: %+v", i, c)
 		}
@@ -245,8 +243,7 @@ func TestRate(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// In Latest, frames that are answered without a run wait for those before them; their
-// number is bounded.
+// In Latest, frames answered without a run wait for earlier frames; the number of such frames is bounded.
 func TestEndingsThatWaitAreBounded(t *testing.T) {
 	b := newBench(assembled(anything), latest)
 	_ = b.offer()
@@ -283,7 +280,7 @@ func TestFramesThatEndedBefore(t *testing.T) {
 	}
 }
 
-// Frames without parameters have those of the stream.
+// Frames without parameters take the parameters of the stream.
 func TestParams(t *testing.T) {
 	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
 	b.Stream = stream.New(anything, b.ep, b.sink, stream.Options{Policy: every, Params: stream.Params{"of": "the stream"}})
@@ -309,7 +306,7 @@ func TestParams(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// A result is wanted until it has been made, or until nobody can receive it.
+// A result is wanted until the result exists or no receiver is left.
 func TestWanted(t *testing.T) {
 	for why, want := range map[stream.CloseReason]bool{stream.ByClient: true, stream.ByDrain: true, stream.ClientGone: false, stream.SlowConsumer: false} {
 		b := newBench(anything, every)
@@ -331,7 +328,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// A request that does not hold the token keeps both states to itself.
+// A request without the token keeps both states to itself.
 func TestStatesOfARequestAlone(t *testing.T) {
 	b := newBench(anything, every)
 	_ = b.offer()
@@ -387,7 +384,7 @@ func TestIdleSince(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// pairs makes a request of two rows of each frame: a copy of it, and the frame.
+// pairs makes a request of two rows from each frame: a copy of the frame, and the frame.
 type pairs struct {
 	mem   *buf.Pool
 	adopt bool
@@ -402,8 +399,8 @@ func (p *pairs) Assemble(f *stream.Frame) (int, *stream.Assembled, stream.Params
 	return 2, &stream.Assembled{Frames: []stream.Frame{{Lease: before, Payload: before.Bytes()}, *f}}, nil, err
 }
 
-// What was assembled for one model is run by the next if that can use it, and its
-// memory is released with the request.
+// When a model is replaced, the next model runs the assembled requests if compatible, and their memory is released
+// with the request.
 func TestAssembledRequestsMove(t *testing.T) {
 	for _, c := range []struct {
 		adopt bool

@@ -9,7 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Int64s and Strings return the elements of a tensor in row-major order, and refuse other datatypes and data that does not fit.
+// Int64s and Strings return the elements of a tensor in row-major order, and refuse other datatypes and data of a
+// wrong size.
 func TestElementsOfTensors(t *testing.T) {
 	numbers := []int64{1, -2, math.MinInt64, math.MaxInt64}
 	ids := stream.Tensor{Name: "ids", Datatype: stream.Int64, Shape: []int{2, 2}, Data: stream.AppendInt64(nil, numbers...)}

@@ -6,22 +6,21 @@ import (
 	"millrace/stream/buf"
 )
 
-// Bounds of the partial results of a request that stands behind an unfinished one of its
-// stream.
+// Bounds for partial results of a request behind an unfinished request of the same stream.
 const (
-	// MaxEarly is how many of them wait for its turn. A worker that emits more waits.
+	// MaxEarly is the largest number of partial results waiting for the request's turn. A worker that emits more
+	// waits.
 	MaxEarly = 64
-	// maxEarlyWait is how long the worker waits, for all partial results of a request
-	// together. It is less than a run may take, so that the worker is not taken for hung.
+	// maxEarlyWait bounds the worker's wait, for all partial results of a request together. The bound is below the
+	// time limit of a run, so that the worker does not count as hung.
 	maxEarlyWait = 10 * time.Second
 )
 
-// early are the partial results that a request emitted before its turn. Under the stream's
-// lock.
+// early holds the partial results emitted before the request's turn. Guarded by the stream's lock.
 type early struct {
 	results []*Result
 	waited  time.Duration // by the worker
-	room    chan struct{} // closed when the worker need not wait any longer; nil = it does not wait
+	room    chan struct{} // closed when the worker need not wait any longer; nil = no worker waits
 }
 
 func (e *early) wake() {
@@ -31,13 +30,12 @@ func (e *early) wake() {
 	}
 }
 
-// Emit sends a part of the result before its ending. lease is handed over. It reports
-// false, and releases lease, when the request has ended.
+// Emit sends a part of the result before the ending. Emit takes over lease. When the request has ended, Emit releases
+// lease and returns false.
 //
-// It waits as long as the sink bounds what waits for the client (see Pacer). Before the
-// request's turn it waits when MaxEarly partial results do, for 10 s in sum; then the request
-// fails with FlowControl. It fails at once when an unfinished request before it is in the same
-// batch, because that would wait for this one.
+// Emit waits while the sink bounds the results waiting for the client (see Pacer). Before the request's turn, Emit
+// waits when MaxEarly partial results are waiting, for 10 s in sum; then the request fails with FlowControl. The
+// request fails at once when the same batch contains an earlier unfinished request: waiting would be a deadlock.
 func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
 	if err := r.Room(); err != nil {
 		r.Fail(err)
@@ -55,15 +53,14 @@ func (r *Request) Room() error {
 	return err
 }
 
-// Pass is Emit without waiting, for a worker that was told of Room and must not wait.
+// Pass is Emit without waiting, for a worker that has checked Room and must not wait.
 func (r *Request) Pass(outputs []Tensor, lease *buf.Buf) bool {
 	return r.Stream.emit(r, &Result{
 		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,
 	})
 }
 
-// waitForTurn waits until r has its turn, as inTurn says, or room for one more partial result
-// before it.
+// waitForTurn waits for the turn of r (inTurn is true), or for room for another partial result before the turn.
 func (s *Stream) waitForTurn(r *Request) (inTurn bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +88,7 @@ func (s *Stream) waitForTurn(r *Request) (inTurn bool, err error) {
 	return r.Outcome() == Pending, nil
 }
 
-// sharesBatch reports whether an unfinished request before r was bound together with it.
+// sharesBatch reports whether the same batch contains an earlier unfinished request.
 func (s *Stream) sharesBatch(r *Request) bool {
 	for _, o := range s.order {
 		if o == r {
@@ -126,7 +123,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 	return true
 }
 
-// flushEarly pushes what r emitted before its turn, which has come.
+// flushEarly pushes the early partial results of r when the turn of r has come.
 func (s *Stream) flushEarly(r *Request) {
 	e := r.early
 	if e == nil {

@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// behind returns two frames of a stream whose runs go on, the second bound later than the first
-// by gap.
+// behind returns two running frames of a stream; the second frame was bound later than the first by gap.
 func behind(t *testing.T, gap time.Duration) (b *bench, first, second *stream.Request) {
 	b = newBench(anything, every)
 	_ = b.offer()
@@ -34,15 +33,14 @@ func (b *bench) emit(r *stream.Request, n int) bool {
 
 func parts(seq, n int) []string { return slices.Repeat([]string{fmt.Sprint(seq, " part")}, n) }
 
-// The worker of a frame that stands behind an unfinished one waits when MaxEarly of its partial
-// results do, until it is its turn.
+// A worker waits for its frame's turn when MaxEarly partial results are waiting behind an unfinished frame.
 func TestPartialResultsBeforeTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, first, second := behind(t, 1)
 		all := make(chan bool, 1)
 		go func() { all <- b.emit(second, 3*stream.MaxEarly) }()
 		synctest.Wait()
-		if n := b.mem.Stats().Leases; n != stream.MaxEarly+1+2 { // that which waits, and the frames
+		if n := b.mem.Stats().Leases; n != stream.MaxEarly+1+2 { // the waiting partial result, and the frames
 			t.Errorf("%d leases", n)
 		}
 		b.check(t)
@@ -57,8 +55,8 @@ func TestPartialResultsBeforeTheirTurn(t *testing.T) {
 	})
 }
 
-// When the older frame does not end, the one behind it does, as refused by flow control; so it
-// does at once when the worker that would wait runs the older one too.
+// When the older frame does not end, the frame behind ends as refused by flow control, at once when the waiting
+// worker also runs the older frame.
 func TestTooManyPartialResultsBeforeTheirTurn(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"another batch": 1, "the same batch": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,7 +75,7 @@ func TestTooManyPartialResultsBeforeTheirTurn(t *testing.T) {
 	}
 }
 
-// A worker that waits for the turn of a frame goes on when the frame is given up.
+// A worker waiting for the turn of a frame continues when the frame is abandoned.
 func TestGivenUpBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, first, second := behind(t, 1)

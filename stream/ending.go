@@ -2,9 +2,9 @@ package stream
 
 import "millrace/stream/buf"
 
-// Finish ends the request with its outputs. lease is the memory under them and is
-// handed over; contiguous says that the outputs' data fill it in order. It reports
-// whether this ending was the first; if not, lease is released.
+// Finish ends the request with its outputs. Finish takes over lease, the memory under the outputs; contiguous means
+// that the data of the outputs fill lease in order. Finish reports whether this ending was the first; if not, Finish
+// releases lease.
 func (r *Request) Finish(outputs []Tensor, lease *buf.Buf, contiguous bool) bool {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {
 		lease.Release()
@@ -29,7 +29,7 @@ func (r *Request) FinishParams(outputs []Tensor, lease *buf.Buf, params Params) 
 	return true
 }
 
-// FinishSingle is Finish with a single output, which needs no slice.
+// FinishSingle is Finish with a single output, without a slice.
 func (r *Request) FinishSingle(output Tensor, lease *buf.Buf, contiguous bool) bool {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {
 		lease.Release()
@@ -41,7 +41,7 @@ func (r *Request) FinishSingle(output Tensor, lease *buf.Buf, contiguous bool) b
 	return true
 }
 
-// Fail ends the request with an error. It reports whether this ending was the first.
+// Fail ends the request with an error, and reports whether this ending was the first.
 func (r *Request) Fail(err error) bool {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Failed)) {
 		return false
@@ -51,7 +51,7 @@ func (r *Request) Fail(err error) bool {
 	return true
 }
 
-// Drop ends the request as dropped. It reports whether this ending was the first.
+// Drop ends the request as dropped, and reports whether this ending was the first.
 func (r *Request) Drop(why Reason) bool {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
 		return false

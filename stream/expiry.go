@@ -2,13 +2,12 @@ package stream
 
 import "time"
 
-// expiry is the timer that ends frames whose time passes while they wait. A stream has at
-// most one. It is only set to an earlier moment, never to a later one: when it ends and
-// no frame's time has passed, it is set to the next moment. So a stream whose frames are
-// taken in time sets it once in the time that they have, not for each frame. Under the
-// stream's lock.
+// expiry is the timer that ends waiting frames at their deadline or time-out. A stream has at most one timer, set
+// only to earlier times, never to a later time. When the timer fires before the first expiry, the timer is set to the
+// next expiry. So a stream whose frames are taken in time sets the timer once per time-out, not once per frame.
+// Guarded by the stream's lock.
 type expiry struct {
-	at    Instant // for which the timer is set; 0 = it is not
+	at    Instant // when the timer fires; 0 = not set
 	timer *time.Timer
 }
 
@@ -18,7 +17,7 @@ func (e *expiry) stop() {
 	}
 }
 
-// expiresAt returns when r ends if it still waits; 0 = never.
+// expiresAt returns when r ends if r is still waiting; 0 = never.
 func (s *Stream) expiresAt(r *Request) Instant {
 	at := r.Deadline
 	if end := r.queueEnd(); end != 0 && (at == 0 || end < at) && !s.delays() {
@@ -27,7 +26,7 @@ func (s *Stream) expiresAt(r *Request) Instant {
 	return at
 }
 
-// watchExpiry makes the timer end at the given moment at the latest; 0 = it need not.
+// watchExpiry makes the timer fire no later than at; 0 = no limit.
 func (s *Stream) watchExpiry(at Instant) {
 	e := &s.expiry
 	if at == 0 || e.at != 0 && e.at <= at {
@@ -41,7 +40,7 @@ func (s *Stream) watchExpiry(at Instant) {
 	e.timer.Reset(at.Sub(Now()))
 }
 
-// expire ends the waiting frames whose time has passed.
+// expire ends the waiting frames whose deadline or time-out has passed.
 func (s *Stream) expire() {
 	now := Now()
 	s.mu.Lock()

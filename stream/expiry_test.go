@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// passing runs a test of a stream in a bubble, in which time passes only when it sleeps.
+// passing tests a stream in a synctest bubble, in which time passes only when the test sleeps.
 func passing(t *testing.T, m *stream.Model, p stream.Policy, test func(t *testing.T, b *bench, after func(time.Duration))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func passing(t *testing.T, m *stream.Model, p stream.Policy, test func(t *testin
 	})
 }
 
-// answer does what the batch of r does.
+// answer does the batch's part for r.
 func (b *bench) answer(r *stream.Request) {
 	answer(b.mem, r)
 	r.Unbind()
@@ -40,7 +40,7 @@ func timesOut(d time.Duration) func(*stream.Frame) {
 	return func(f *stream.Frame) { f.QueueTimeout = d }
 }
 
-// A frame whose deadline passes while it waits ends at that moment.
+// A waiting frame ends at the moment of its deadline.
 func TestDeadlinePassesWhileAFrameWaits(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
 		passing(t, anything, stream.Policy{Mode: mode}, func(t *testing.T, b *bench, after func(time.Duration)) {
@@ -59,7 +59,7 @@ func TestDeadlinePassesWhileAFrameWaits(t *testing.T) {
 	}
 }
 
-// Frames of mode every are told in their order, although a later one ends first.
+// In mode every, endings are pushed in order although a later frame expires first.
 func TestExpiryKeepsTheOrder(t *testing.T) {
 	passing(t, anything, stream.Policy{Mode: stream.Every, MaxAge: time.Second}, func(t *testing.T, b *bench, after func(time.Duration)) {
 		_ = b.offer()
@@ -78,7 +78,7 @@ func TestExpiryKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// In mode latest a frame's ending does not wait for the one in flight.
+// In mode latest, an expired frame's ending does not wait for the frame in flight.
 func TestExpiryInLatestIsToldAtOnce(t *testing.T) {
 	passing(t, anything, stream.Policy{Mode: stream.Latest, MaxAge: 300 * ms}, func(t *testing.T, b *bench, after func(time.Duration)) {
 		_ = b.offer()
@@ -87,12 +87,12 @@ func TestExpiryInLatestIsToldAtOnce(t *testing.T) {
 		_ = b.offer()
 		after(300 * ms)
 		b.check(t, "1 drop stale")
-		b.answer(r) // which runs, so that its deadline no longer counts
+		b.answer(r) // a running frame: the deadline no longer counts
 		b.check(t, "1 drop stale", "0 result")
 	})
 }
 
-// Frames that must be processed, and those without a deadline, wait as long as it takes; a paused stream's do not.
+// Must frames and frames without a deadline wait as long as necessary; frames of a paused stream do not.
 func TestWhatExpires(t *testing.T) {
 	passing(t, anything, stream.Policy{Mode: stream.Every}, func(t *testing.T, b *bench, after func(time.Duration)) {
 		b.Pause()
@@ -111,7 +111,7 @@ func TestWhatExpires(t *testing.T) {
 	})
 }
 
-// The timer is set to the nearest of all moments, however they come.
+// The timer is set to the earliest expiry, in whatever order frames arrive.
 func TestNearestDeadlineIsWatched(t *testing.T) {
 	passing(t, anything, stream.Policy{Mode: stream.Every}, func(t *testing.T, b *bench, after func(time.Duration)) {
 		for _, d := range []time.Duration{400 * ms, 100 * ms, 300 * ms, 200 * ms} {
@@ -127,7 +127,7 @@ func TestNearestDeadlineIsWatched(t *testing.T) {
 	})
 }
 
-// endings is a sink that keeps the errors of what is pushed.
+// endings is a sink that keeps the errors of the pushed results.
 type endings struct {
 	mu   sync.Mutex
 	errs []error
@@ -148,7 +148,7 @@ func (k *endings) all() []error {
 	return k.errs
 }
 
-// The shorter one of the model's time-out and the frame's counts, and the error names it.
+// The shorter of the model's and the frame's time-out counts, and the error contains the time-out.
 func TestQueueTimeout(t *testing.T) {
 	no := false
 	for name, c := range map[string]struct {
@@ -196,11 +196,11 @@ func TestQueueTimeout(t *testing.T) {
 	}
 }
 
-// A worker that comes at the moment of the time-out finds the frame too late, as the timer does.
+// A worker taking a frame at the moment of the time-out finds the frame expired, as the timer does.
 func TestQueueTimeoutAtBinding(t *testing.T) {
 	m := *anything
 	m.Queue.Timeout = 20 * ms
-	b := newBench(&m, every) // in the far future, so that no timer ends
+	b := newBench(&m, every) // in the far future, so that no timer fires
 	_ = b.offer()
 	b.now = b.now.Add(20*ms - 1)
 	b.answer(b.take(t))
@@ -249,7 +249,7 @@ func TestDelayQueuesTheTokenAgain(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// A token has the priority of the next frame, else that of the stream, else that of the model.
+// A token has the priority of the next frame, or else of the stream, or else of the model.
 func TestPriorityOfTokens(t *testing.T) {
 	m := *anything
 	m.Policy.Priority = stream.Low
@@ -274,7 +274,7 @@ func TestPriorityOfTokens(t *testing.T) {
 	}
 }
 
-// A frame for which the queue has no room ends as an error, in its turn; one that replaces another needs none.
+// A frame without room in the queue ends with an error, in turn; a replacing frame needs no room.
 func TestQueueIsFull(t *testing.T) {
 	b := newBench(anything, every)
 	b.ep.most = 1
@@ -299,7 +299,7 @@ func TestQueueIsFull(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// Frames that are taken in time set the timer once in the time that they have.
+// Frames taken in time set the timer once per time-out.
 func TestFramesInTimeSetNoTimer(t *testing.T) {
 	m := *anything
 	m.Queue.Timeout = time.Hour

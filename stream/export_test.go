@@ -1,11 +1,11 @@
 package stream
 
-// Kept returns the stream's state, also to a caller that may not use it.
+// Kept returns the stream's state, even to a caller without access to the state.
 func (s *Stream) Kept() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states.worker.value
 }
 
-// ExpiryAt returns the moment for which the stream's timer is set.
+// ExpiryAt returns when the stream's timer fires.
 func (s *Stream) ExpiryAt() Instant { return s.expiry.at }

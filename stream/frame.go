@@ -7,14 +7,13 @@ import (
 	"millrace/stream/buf"
 )
 
-// Codec says how a frame's payload is coded. The numbers are those of the
-// protocol's binary header.
+// Codec is the encoding of a frame's payload. The numbers are those of the protocol's binary header.
 type Codec uint8
 
-// The codecs. Raw pictures have no padding between rows. A model that takes any input gets
-// the frames of video as NV12, whoever decoded it; one with a picture as its input gets that.
+// The codecs. Raw pictures have no padding between rows. A model that takes any input gets video frames as NV12,
+// whoever decoded the video; a model with a picture as its input gets NV12 as well.
 const (
-	Opaque Codec = iota // bytes for a model that takes BYTES
+	Opaque Codec = iota // bytes for a model with a BYTES input
 	JPEG
 	PNG
 	WebP
@@ -38,7 +37,7 @@ var codecNames = map[Codec]string{
 	RGB24: "rgb24", NV12: "nv12", PCM16: "pcm16", PCMFloat: "pcmf32", Tensors: "tensor", Auto: "auto",
 }
 
-// String returns the codec's name as options spell it.
+// String returns the codec's name as spelled in options.
 func (c Codec) String() string {
 	if n, ok := codecNames[c]; ok {
 		return n
@@ -60,8 +59,7 @@ func ParseCodec(name string) (Codec, error) {
 	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16, pcmf32 or tensor", name)
 }
 
-// Picture reports whether the codec is a still picture or a raw video frame, which
-// a model with an image input takes.
+// Picture reports whether the codec is a still picture or a raw video frame, for a model with an image input.
 func (c Codec) Picture() bool {
 	switch c {
 	case JPEG, PNG, WebP, RGB24, NV12, Auto:
@@ -70,31 +68,32 @@ func (c Codec) Picture() bool {
 	return false
 }
 
-// Frame is one input of a stream as the client sent it. It stays compressed
-// until it is bound to a batch.
+// Frame is one input of a stream as sent by the client. A frame stays compressed until bound to a batch.
 type Frame struct {
-	Seq           uint64        // the client's number, or counted by the adapter
-	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not given
-	Codec         Codec         // how Payload is coded
-	Must          bool          // must be processed: never superseded, overtaken or dropped as stale
-	Discontinuity bool          // the frame does not follow on the frame before it
-	Priority      Priority      // in the queue, when it is the next of its stream; 0 = the stream's policy
-	Late          bool          // of a source that was read when a newer frame was there already; for adapters, which may drop it
-	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
-	Height        int           // pixels
-	SourceWidth   int           // of the picture that an RGB24 or NV12 frame was scaled from; 0 = the frame's own width
-	SourceHeight  int           // the same, of the height; both or neither are set
-	Region        Region        // the part of the picture to look at, in its pixels before it was scaled; zero = all of it
-	Deadline      time.Duration // from receipt; 0 = the stream's policy
-	QueueTimeout  time.Duration // longest wait for a worker, where the model allows requests to set it; 0 = the model's (QueuePolicy)
-	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
-	Inputs        []Tensor      // named tensors, in Lease's memory
-	Params        Params        // parameters for the model, or nil
-	Call          *Call         // the HTTP request to a route of the model's program that the frame was made of, or nil
-	TraceContext                // as the client sent it, or zero; in a Request, with the ids that were allotted
-	Arrived       Instant       // its first byte was read; 0 = not known, or the same as Timing.Received
-	Account       *Account      // of the client who sent it; nil = that of the stream
-	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
+	Seq           uint64   // the client's number, or counted by the adapter
+	CaptureUS     int64    // the client's clock in microseconds, echoed verbatim; 0 = not given
+	Codec         Codec    // how Payload is coded
+	Must          bool     // must be processed: never superseded, overtaken or dropped as stale
+	Discontinuity bool     // the frame does not continue the previous frame
+	Priority      Priority // priority in the queue when the frame is next; 0 = the stream's policy
+	Late          bool     // a source had a newer frame already; for adapters, which may drop the frame
+	Width         int      // pixels, needed for RGB24 and NV12, otherwise 0
+	Height        int      // pixels
+	SourceWidth   int      // width before scaling to an RGB24 or NV12 frame; 0 = the frame's own width
+	SourceHeight  int      // the same, of the height; both or neither are set
+	// region of interest, in pixels of the picture before scaling; zero = the whole picture
+	Region   Region
+	Deadline time.Duration // from receipt; 0 = the stream's policy
+	// longest wait for a worker, if the model lets requests choose; 0 = the model's (QueuePolicy)
+	QueueTimeout time.Duration
+	Payload      []byte   // the coded bytes, in Lease's memory; nil when Inputs are given
+	Inputs       []Tensor // named tensors, in Lease's memory
+	Params       Params   // parameters for the model, or nil
+	Call         *Call    // the HTTP request behind the frame, for a route of the model's program, or nil
+	TraceContext          // as sent by the client, or zero; in a Request, with the allotted ids
+	Arrived      Instant  // receipt of the first byte; 0 = unknown, or the same as Timing.Received
+	Account      *Account // of the sending client; nil = the stream's account
+	Lease        *buf.Buf // the memory under Payload and Inputs; nil for garbage-collected memory
 }
 
 // Params are a request's parameters: each value is a string, int64, float64 or

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// queue is a queue of tokens. It is safe for concurrent use.
+// queue is a concurrent queue of tokens.
 type queue struct {
 	mu         sync.Mutex
 	tokens     []*stream.Stream
@@ -116,7 +116,7 @@ func (e *queue) queued() int {
 	return len(e.tokens)
 }
 
-// sink keeps the text of what was pushed: "seq outcome reason".
+// sink keeps each pushed ending as text: "seq outcome reason".
 type sink struct {
 	mu     sync.Mutex
 	log    []string
@@ -155,7 +155,7 @@ func (k *sink) lines() []string {
 	return append([]string(nil), k.log...)
 }
 
-// bench is one stream with its queue, sink and memory.
+// bench is a stream with its queue, sink and memory.
 type bench struct {
 	*stream.Stream
 	ep   *queue
@@ -188,7 +188,7 @@ func (b *bench) offer(edit ...func(*stream.Frame)) error {
 	return err
 }
 
-// take does what a worker does with the oldest token.
+// take does a worker's part with the oldest token.
 func (b *bench) take(t testing.TB) *stream.Request {
 	t.Helper()
 	if b.ep.pop() == nil {
@@ -203,7 +203,7 @@ func (b *bench) take(t testing.TB) *stream.Request {
 
 func must(f *stream.Frame) { f.Must = true }
 
-// unknown makes a frame that the model "any" does not take.
+// unknown turns f into a frame that the model "any" refuses.
 func unknown(f *stream.Frame) { f.Codec, f.Inputs = stream.Tensors, nil }
 
 func answer(mem *buf.Pool, r *stream.Request) bool {

@@ -1,8 +1,7 @@
 package stream
 
-// Close ends the stream: frames that wait are dropped, frames in flight finish and are
-// still pushed, then the sink's Done is called and Finished is closed. Only the first
-// call has an effect.
+// Close ends the stream: waiting frames are dropped, frames in flight finish and are still pushed, then the sink's
+// Done is called and Finished is closed. Only the first call has an effect.
 func (s *Stream) Close(why CloseReason) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -15,9 +14,8 @@ func (s *Stream) Close(why CloseReason) {
 	s.close(why, Dropped, Closed, nil)
 }
 
-// CloseWith closes the stream and ends waiting frames with err: after an unload, when no
-// worker is left, and when the client may not use it any more. Frames that come later are
-// refused, for ByError with err.
+// CloseWith closes the stream and ends waiting frames with err: after an unload, when no worker is left, and when the
+// client has lost access. The stream refuses later frames, for ByError with err.
 func (s *Stream) CloseWith(why CloseReason, err error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -27,8 +25,8 @@ func (s *Stream) CloseWith(why CloseReason, err error) {
 	}
 }
 
-// Abandon closes the stream of a caller that no longer waits: every frame ends with err
-// now, also those in flight, whose runs are not interrupted.
+// Abandon closes the stream of a caller that no longer waits: every frame ends with err now. Runs of frames in flight
+// are not interrupted.
 func (s *Stream) Abandon(err error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -76,9 +74,8 @@ func (s *Stream) closedError() error {
 	return Errorf(Conflict, "", "the stream is closed (%s)", s.closed)
 }
 
-// Move makes the stream feed q, of model m, from now on, when a model is swapped. A
-// queued token is queued with q again, and the caller removes it from the old queue. It
-// returns false, and changes nothing, when the stream has finished.
+// Move attaches the stream to q, the queue of model m, for a swap. A queued token is also queued in q; the caller
+// removes the token from the old queue. Move returns false, and changes nothing, when the stream has finished.
 func (s *Stream) Move(q Queue, m *Model) bool {
 	s.mu.Lock()
 	defer s.unlock()
@@ -119,9 +116,8 @@ func (s *Stream) Move(q Queue, m *Model) bool {
 	return true
 }
 
-// DropIdleState releases the state and the assembler's memory of a stream that has been
-// idle since before the given moment, and reports whether it did. It never does so for a
-// Sequence.
+// DropIdleState releases the state and the assembler's memory of a stream idle since before the given moment, and
+// reports the release. DropIdleState never releases the state of a Sequence.
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +129,8 @@ func (s *Stream) DropIdleState(before Instant) bool {
 	return true
 }
 
-// SetAffinity says which worker has the stream's state, for models with affinity: it is
-// passed to Queue.Enqueue. It does nothing when the stream no longer feeds q.
+// SetAffinity sets the worker with the stream's state, for models with affinity: the worker is passed to
+// Queue.Enqueue. SetAffinity does nothing when the stream has left q.
 func (s *Stream) SetAffinity(q Queue, worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +139,8 @@ func (s *Stream) SetAffinity(q Queue, worker any) {
 	}
 }
 
-// ClearAffinity lets any worker take the stream if its state was in the given worker,
-// and releases that state, which is lost.
+// ClearAffinity releases the stream's state if the state was in the given worker, and then lets any worker take the
+// stream. The state is lost.
 func (s *Stream) ClearAffinity(worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

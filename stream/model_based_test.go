@@ -12,8 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// reference computes what a stream should do from one list of frames; it keeps nothing
-// that can be computed from the list.
+// reference computes the expected behaviour of a stream from one list of frames, and keeps nothing that follows from
+// the list.
 type reference struct {
 	mode   stream.Mode
 	window int
@@ -28,11 +28,11 @@ type entry struct {
 	model    *stream.Model
 	deadline stream.Instant
 	phase    phase
-	ending   string // once it has one
-	empty    bool   // it completed no request: its result is not of a run
+	ending   string // set when ended
+	empty    bool   // completed no request: the result is not from a run
 	parts    int    // emitted and not pushed
 	request  *stream.Request
-	running  bool // a batch still holds it
+	running  bool // still held by a batch
 }
 
 type phase int
@@ -61,7 +61,7 @@ func (m *reference) push(e *entry) {
 	e.phase = pushed
 }
 
-// turn returns the frames that are not pushed yet.
+// turn returns the frames not yet pushed.
 func (m *reference) turn() (out []*entry) {
 	for _, e := range m.frames {
 		if e.phase != pushed {
@@ -213,7 +213,7 @@ func (m *machine) take(t *rapid.T) {
 	}
 	switch {
 	case left:
-		m.ep.Enqueue(token, nil) // it is still the caller's
+		m.ep.Enqueue(token, nil) // the caller still holds the token
 		return
 	case want == nil && r == nil:
 		return
@@ -293,7 +293,7 @@ func (m *machine) emit(t *rapid.T) {
 	}
 }
 
-// returned is the end of a run: the batch releases what it holds.
+// returned ends a run: the batch releases the memory.
 func (m *machine) returned(t *rapid.T) {
 	e := m.pick(t)
 	if e.phase == inFlight {

@@ -94,7 +94,7 @@ func TestClassIsTheFreeDimensions(t *testing.T) {
 			}
 		}
 	}
-	// A hash that clients can compute gave these two one class.
+	// Clients could compute a hash with equal values for these two shapes.
 	if class(m, 2, 1191, 1) == class(m, 1, 1, (435*433)^(435*868)^2-1) {
 		t.Fatal("two shapes have one class")
 	}
@@ -153,8 +153,8 @@ func TestCheckSize(t *testing.T) {
 	}
 }
 
-// A tensor that passes CheckSize has as many elements as its shape says, and no reader
-// of its elements reads beyond its data.
+// A tensor that passes CheckSize has the number of elements given by its shape, and no reader of the elements reads
+// beyond the data.
 func FuzzCheckSize(f *testing.F) {
 	f.Add("FP32", 2, 1, []byte("12345678"))
 	f.Add("BYTES", 1, 2, []byte("\x01\x00\x00\x00a\x00\x00\x00\x00"))
@@ -202,7 +202,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The policy of one-shot requests is checked for each request.
+// Every one-shot request checks its policy, so the check must be cheap.
 func TestPolicyOfOneShotsIsCheap(t *testing.T) {
 	p := stream.Policy{Mode: stream.Every, Window: 1}
 	if n := testing.AllocsPerRun(100, func() {

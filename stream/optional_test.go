@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestOptional leaves inputs of a model out, and names those that must not be, and those that the model does not have.
+// Optional inputs may be missing; errors name missing required inputs and unknown inputs.
 func TestOptional(t *testing.T) {
 	spec := func(name string, optional bool) TensorSpec {
 		return TensorSpec{Name: name, Datatype: Uint8, Shape: []int{1}, Optional: optional}

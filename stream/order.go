@@ -2,7 +2,7 @@ package stream
 
 import "slices"
 
-// endLocked ends r, which is in no batch, unless it has ended before.
+// endLocked ends r, a request in no batch, unless r has already ended.
 func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(o)) {
 		return
@@ -11,7 +11,7 @@ func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
 	s.complete(r)
 }
 
-// ended is called once for each request, after its outcome was set.
+// ended is called once for each request, after the outcome was set.
 func (s *Stream) ended(r *Request) {
 	now := Now()
 	s.mu.Lock()
@@ -21,7 +21,7 @@ func (s *Stream) ended(r *Request) {
 	s.complete(r)
 }
 
-// complete fills in r's result, counts it and pushes the endings whose turn has come.
+// complete fills in the result of r, counts the result and pushes the endings in turn.
 func (s *Stream) complete(r *Request) {
 	res := &r.result
 	if begun := Instant(r.begun.Load()); begun != 0 {
@@ -52,7 +52,7 @@ func (s *Stream) complete(r *Request) {
 		r.holdsToken, r.detached = false, false
 		s.token = notQueued
 		if res.Model != s.model {
-			s.states.drop() // the stream was moved while the old model's worker was using its state
+			s.states.drop() // a move came while the old model's worker was using the state
 		}
 	}
 	if !r.bound {
@@ -86,13 +86,13 @@ func (s *Stream) finishIfDone() {
 		s.opts.Account.Release(QuotaStreams)
 	}
 	close(s.finished)
-	if left { // last: the queue looks for the tokens of streams that have finished
-		s.queue.AddWaiting(0) // makes a worker take the token out, which gives up the place
+	if left { // last: the queue looks for tokens of finished streams
+		s.queue.AddWaiting(0) // makes a worker remove the token and free the place
 	}
 }
 
-// pushInTurn pushes the endings at the head of the order. In Latest, the result of a
-// run ends older frames that are still running, so that it need not wait for them.
+// pushInTurn pushes the endings at the head of the order. In Latest, the result of a run ends older running frames,
+// so that the result need not wait for their runs.
 func (s *Stream) pushInTurn() {
 	answered := -1
 	if s.policy.Mode == Latest {
@@ -114,16 +114,14 @@ func (s *Stream) pushInTurn() {
 	s.order = slices.Delete(s.order, 0, n)
 }
 
-// overtake drops an older frame whose batch is still running. It fails when the frame
-// is ending at this moment and its worker waits for the stream's lock: then the frame
-// is pushed in its turn, directly before the newer ones.
+// overtake drops an older frame with a running batch. overtake fails when the frame is just ending and its worker
+// waits for the stream's lock: then the frame is pushed in turn, directly before the newer frames.
 func (s *Stream) overtake(o *Request) bool { return s.endRunning(o, Dropped, Overtaken, nil) }
 
-// endRunning ends a frame whose batch may be running, without pushing the ending. It
-// reports whether this ending was the first.
+// endRunning ends a frame whose batch may be running, without pushing the ending. endRunning reports whether this
+// ending was the first.
 //
-// Its worker may still be writing to the request, so that only what was written under
-// the lock is read.
+// The worker may still be writing to the request, so endRunning reads only fields written under the lock.
 func (s *Stream) endRunning(o *Request, outcome Outcome, why Reason, err error) bool {
 	if !o.outcome.CompareAndSwap(uint32(Pending), uint32(outcome)) {
 		return false
@@ -149,8 +147,8 @@ func (s *Stream) endRunning(o *Request, outcome Outcome, why Reason, err error) 
 	return true
 }
 
-// pushAtOnce pushes, in Latest, the drop or error of a frame that is in no batch: a
-// superseded frame, for example, does not wait for those in flight.
+// pushAtOnce pushes, in Latest, the drop or error of a frame in no batch: a superseded frame, for example, does not
+// wait for frames in flight.
 func (s *Stream) pushAtOnce(r *Request) {
 	i := len(s.order) - 1 // r is among the last
 	for s.order[i] != r {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPictureForTensors: a picture for a model without input.image is refused with that
-// setting, if the input could be a picture, and with the inputs if not.
+// A picture for a model without input.image is refused: the error names this setting if the input could be a picture,
+// and otherwise the inputs.
 func TestPictureForTensors(t *testing.T) {
 	for i, c := range []struct {
 		shapes [][]int

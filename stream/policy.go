@@ -9,19 +9,19 @@ import (
 	"millrace/internal/setting"
 )
 
-// Mode says what happens to frames when there are more of them than the model can run.
+// Mode determines the treatment of frames when the model cannot run all frames.
 type Mode string
 
 // The modes.
 const (
 	// Latest keeps the newest frame only: live input.
 	Latest Mode = "latest"
-	// Every drops nothing: files and one-shot requests.
+	// Every drops nothing: for files and one-shot requests.
 	Every Mode = "every"
 )
 
-// Policy is what a stream does when there are more frames than the model can run. The
-// zero value of a field means "the model's default", which WithDefaults fills in.
+// Policy determines what a stream does with more frames than the model can run. The zero value of a field means "the
+// model's default", filled in by WithDefaults.
 type Policy struct {
 	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"latest = answer the newest frame and drop older frames that wait; every = answer every frame"`
 	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" advanced:"yes" help:"drop a frame that would be older than this when answered"`
@@ -31,26 +31,26 @@ type Policy struct {
 	Priority Priority      `yaml:"priority" advanced:"yes" help:"priority of the stream's frames in the queue"`
 }
 
-// Priority says in which ring of a group a stream's token waits. Frames of a higher
-// priority are taken first, with a share kept for the lower ones.
+// Priority selects the ring of a group in which a stream's token waits. Frames of a higher priority are taken first,
+// with a share kept for lower priorities.
 type Priority uint8
 
-// The priorities. In the Open Inference Protocol they have these numbers: see PriorityOf.
+// The priorities, with the numbers of the Open Inference Protocol: see PriorityOf.
 const (
-	DefaultPriority Priority = iota // the model's, which is Normal unless it says another
+	DefaultPriority Priority = iota // the model's priority, Normal unless configured
 	High
 	Normal
 	Low
-	// Delayed is that of tokens only: the next frame has waited longer than its queue
-	// time-out, in a model that delays such frames. Tokens of all others are served first.
+	// Delayed is a priority of tokens only: the next frame has exceeded its queue time-out, in a model that delays
+	// such frames. Tokens of all other priorities are served first.
 	Delayed
-	Priorities = 5 // length of an array with a place for each of them
+	Priorities = 5 // array length for an index by Priority
 )
 
 var priorities = [...]string{"default", "high", "normal", "low"}
 
-// PriorityOf returns the priority that a request of the Open Inference Protocol asks for
-// by a number: 0 is the model's default, 1 high, 2 normal, and larger numbers are low.
+// PriorityOf returns the priority for a number in a request of the Open Inference Protocol: 0 is the model's default,
+// 1 high, 2 normal, and larger numbers are low.
 func PriorityOf(n uint64) Priority { return Priority(min(n, uint64(Low))) }
 
 // String returns the name of the priority.
@@ -104,7 +104,7 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	if p.Priority == DefaultPriority {
 		p.Priority = cmp.Or(d.Priority, Normal)
 	}
-	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // the window of one mode is not a default for the other
+	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // a window of one mode is no default for the other mode
 		p.Window = d.Window
 	}
 	if p.Window == 0 {
@@ -119,7 +119,7 @@ func (p Policy) WithDefaults(d Policy) Policy {
 // Validate returns an error that lists every field out of bounds.
 func (p Policy) Validate() error {
 	if p == (Policy{Mode: Every, Window: 1}) {
-		return nil // the policy of every one-shot request: checking the tags takes longer than opening its stream
+		return nil // policy of one-shot requests: checking the tags takes longer than opening the stream
 	}
 	return p.check()
 }

@@ -1,7 +1,6 @@
 package stream
 
-// MarkDiscontinuity says that the next frame does not follow on the one before it: no
-// request is assembled of frames from both sides.
+// MarkDiscontinuity declares a gap before the next frame: no request is assembled of frames from both sides.
 func (s *Stream) MarkDiscontinuity() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -14,8 +13,7 @@ func (s *Stream) resetAssembler() {
 	}
 }
 
-// prepare makes r a request for the model, of r.Rows rows. Rows is 0 when there is
-// nothing to run.
+// prepare makes r a request for the model, of r.Rows rows; 0 rows need no run.
 func (s *Stream) prepare(r *Request) (err error) {
 	if err = s.form(r); err == nil {
 		s.estimate(r)
@@ -40,8 +38,8 @@ func (s *Stream) form(r *Request) (err error) {
 	return err
 }
 
-// recheck does what prepare does, for a frame that has waited for another model.
-// adopted says that what was assembled for that model can be used by the present one.
+// recheck repeats prepare for a frame that has waited for another model. adopted is true if the present model can use
+// the frames assembled for the other model.
 func (s *Stream) recheck(r *Request, adopted bool) (err error) {
 	m := s.model
 	switch {

@@ -2,18 +2,17 @@ package stream
 
 import "time"
 
-// QueuePolicy is how many frames of a model may wait for a worker, and for how long. The
-// time-out is of a frame's wait alone; a deadline is of its answer. Frames that must be
-// processed (Frame.Must) have none.
+// QueuePolicy limits how many frames of a model wait for a worker, and for how long. The time-out limits a frame's
+// wait alone; a deadline limits the time to the answer. Must-process frames (Frame.Must) have no time-out.
 type QueuePolicy struct {
 	MaxSize int           `yaml:"max_size" unset:"no bound but max_flows and the streams' windows" min:"1" max:"16777216" advanced:"yes" help:"most frames that wait for a worker; a further frame ends with the error overloaded"`
 	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" advanced:"yes" help:"longest time that a frame waits for a worker; see timeout_action"`
-	// Action is what happens to a frame at the end of its time-out.
+	// Action is the treatment of a frame at the end of its time-out.
 	Action               TimeoutAction `yaml:"timeout_action" default:"reject" words:"reject delay" advanced:"yes" help:"reject = a frame ends at queue.timeout; delay = the frame waits on, behind all other frames (streams with policy latest reject)"`
 	AllowTimeoutOverride *bool         `yaml:"allow_timeout_override" default:"true" advanced:"yes" help:"let a request set a timeout; the shorter timeout applies. false: a request with a timeout is refused"`
 }
 
-// TimeoutAction says what happens to a frame that has waited for its queue time-out.
+// TimeoutAction is the treatment of a frame at its queue time-out.
 type TimeoutAction string
 
 // The actions.
@@ -22,7 +21,7 @@ const (
 	Delay  TimeoutAction = "delay"
 )
 
-// setQueueTimeout sets r's time-out to the one that is in force for it.
+// setQueueTimeout sets the time-out of r from r's own or the model's time-out.
 func (s *Stream) setQueueTimeout(r *Request) error {
 	q := &s.model.Queue
 	switch {
@@ -40,20 +39,20 @@ func (s *Stream) setQueueTimeout(r *Request) error {
 	return nil
 }
 
-// delays reports whether frames wait on after their queue time-out. In Latest, in which
-// only the newest frame waits, they do not.
+// delays reports whether frames keep waiting after their queue time-out. In Latest, where only the newest frame
+// waits, frames do not.
 func (s *Stream) delays() bool { return s.model.Queue.Action == Delay && s.policy.Mode == Every }
 
 // queueEnd returns when r's queue time-out ends; 0 = never.
 func (r *Request) queueEnd() Instant {
 	end := r.Timing.Received.Add(r.QueueTimeout)
-	if end <= r.Timing.Received { // there is none, or it is too long for the clock
+	if end <= r.Timing.Received { // no time-out, or too long for the clock
 		return 0
 	}
 	return end
 }
 
-// queueError returns the error of a request that waited longer than its queue time-out.
+// queueError returns the error for a request that exceeded its queue time-out.
 func (r *Request) queueError() error {
 	m := r.Stream.model
 	if t := m.Queue.Timeout; t > 0 && r.QueueTimeout >= t {

@@ -5,19 +5,20 @@ type Reason string
 
 // The reasons for a drop. Each is counted by model and reason.
 const (
-	Superseded Reason = "superseded"   // a newer frame took its place in the mailbox, or was read from the source already
+	// a newer frame took the place in the mailbox, or was read from the source already
+	Superseded Reason = "superseded"
 	Overtaken  Reason = "overtaken"    // a newer frame's result was ready first
-	Stale      Reason = "stale"        // it would have been answered later than its age or deadline allows
-	RateLimit  Reason = "rate"         // the frame was beyond the rate that max_fps allows
+	Stale      Reason = "stale"        // an answer would miss the frame's age limit or deadline
+	RateLimit  Reason = "rate"         // the frame exceeded the rate max_fps
 	Memory     Reason = "memory"       // the byte budget was exhausted
-	Closed     Reason = "closed"       // its stream was closed while it waited
-	Flushed    Reason = "flushed"      // the client asked for it (Stream.Flush)
-	WindowFull Reason = "flow_control" // of a live server stream in Every: its window was full
-	OverQuota  Reason = "quota"        // its client is over its quota of frames, bytes or decoding
-	Undecoded  Reason = "undecoded"    // its video's decoder returned no picture for it
+	Closed     Reason = "closed"       // the stream was closed while the frame waited
+	Flushed    Reason = "flushed"      // requested by the client (Stream.Flush)
+	WindowFull Reason = "flow_control" // the window of a live server stream in Every was full
+	OverQuota  Reason = "quota"        // the client exceeded its quota of frames, bytes or decoding
+	Undecoded  Reason = "undecoded"    // the video decoder returned no picture for the frame
 )
 
-// Reasons lists every reason, for counters that are resolved once.
+// Reasons lists every reason, for counters resolved once.
 var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, OverQuota, Undecoded}
 
 // CloseReason says why a stream ended.
@@ -25,12 +26,12 @@ type CloseReason string
 
 // The reasons for a stream's end.
 const (
-	ByClient     CloseReason = "client"      // the client closed it
+	ByClient     CloseReason = "client"      // closed by the client
 	ClientGone   CloseReason = "client_gone" // the connection broke or went silent
 	SlowConsumer CloseReason = "slow_consumer"
 	Idle         CloseReason = "idle"     // nothing was sent for longer than the idle time-out
 	ByUnload     CloseReason = "unloaded" // the model was unloaded
 	ByDrain      CloseReason = "draining" // the server is shutting down
-	ByError      CloseReason = "error"    // a fatal error, which was sent before
+	ByError      CloseReason = "error"    // a fatal error, sent before the close
 	SourceEnded  CloseReason = "source_ended"
 )

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Region is a part of a picture, in pixels of the frame as sent and upright, or, of a
-// frame that was scaled, of the picture before that (Frame.SourceWidth). Results for a
-// region are in pixels of the whole picture. The zero Region is the whole picture.
+// Region is a part of a picture, in pixels of the frame as sent and upright, or, of a scaled frame, of the picture
+// before scaling (Frame.SourceWidth). Results for a region are in pixels of the whole picture. The zero Region is the
+// whole picture.
 type Region struct {
 	X, Y          uint16 // the upper left pixel
 	Width, Height uint16
 }
 
-// ParseRegion reads a region that a URL's option roi gives as X,Y,WIDTH,HEIGHT.
+// ParseRegion parses the region in the URL option roi: X,Y,WIDTH,HEIGHT.
 func ParseRegion(s string) (r Region, err error) {
 	parts := strings.Split(s, ",")
 	into := [...]*uint16{&r.X, &r.Y, &r.Width, &r.Height}

@@ -9,7 +9,7 @@ import (
 // Outcome is how a frame ended.
 type Outcome uint8
 
-// The outcomes. Every accepted frame has exactly one.
+// The outcomes. Every accepted frame has exactly one outcome.
 const (
 	Pending  Outcome = iota
 	Answered         // a result
@@ -17,13 +17,13 @@ const (
 	Failed           // an error: see Err
 )
 
-// String returns the outcome as metrics label it.
+// String returns the outcome as a metric label.
 func (o Outcome) String() string {
 	return [...]string{"pending", "result", "drop", "error"}[o]
 }
 
-// Result is the ending of one frame, or a part of it (Partial). The sink that gets it
-// by Push owns it and must call Release when it has been written.
+// Result is the ending of one frame, or a part of the result (Partial). Push passes a Result to the sink; the sink
+// owns the Result and must call Release after writing.
 type Result struct {
 	Outcome   Outcome
 	Partial   bool   // more of this frame's result follows
@@ -34,40 +34,39 @@ type Result struct {
 	Model     *Model
 	Outputs   []Tensor
 	Params    Params
-	Reply     *Reply // of a frame with a Call: what its program says of the response; nil = 200
-	Width     int    // the frame as sent, upright, or of the source that it was scaled from; 0 when it is no picture
+	Reply     *Reply // for a frame with a Call: the program's response without the body; nil = 200
+	Width     int    // of the frame as sent, upright, or of the source before scaling; 0 = no picture
 	Height    int
-	BatchSize int // rows of the batch it ran in
+	BatchSize int // rows of the frame's batch
 	Timing    Timing
 	Trace     TraceID
 	Span      SpanID
-	Kept      bool // the frame's trace is kept, so that it can be looked up; set by Queue.Ended
+	Kept      bool // the frame's trace is kept for look-up; set by Queue.Ended
 
 	watcher Watcher
-	counts  *FrameCounts // that counted the frame as accepted, or nil
-	key     *cacheKey    // under which the result may be kept, or nil
+	counts  *FrameCounts // counts of the frame's acceptance, or nil
+	key     *cacheKey    // cache key for the result, or nil
 
-	// Lease is the memory under Outputs, or nil. When Contiguous, the outputs'
-	// data are its contents, in order and without gaps.
+	// Lease is the memory under Outputs, or nil. When Contiguous, the contents are the data of the outputs, in order
+	// and without gaps.
 	Lease      *buf.Buf
 	Contiguous bool
 }
 
-// Timing holds the times at which a frame reached each step. The time of a step that it
-// did not reach is zero.
+// Timing holds the times at which a frame reached each step. The time of a step not reached is zero.
 type Timing struct {
 	Received Instant // accepted by the adapter
 	Dequeued Instant // bound to a batch
-	Started  Instant // its batch's Run began
-	Ran      Instant // its batch's Run ended; 0 unless stages follow on Run
-	Done     Instant // its result was ready
+	Started  Instant // begin of the batch's Run
+	Ran      Instant // end of the batch's Run; 0 unless stages follow Run
+	Done     Instant // the result was ready
 }
 
 // took returns the time from receipt to ending.
 func (t *Timing) took() time.Duration { return max(t.Done.Sub(t.Received), 0) }
 
-// Release releases the outputs' memory. The sink calls it when it has written the result,
-// or will not write it. A second call has no effect.
+// Release releases the memory of the outputs. The sink calls Release after writing or discarding the result. A second
+// call has no effect.
 func (r *Result) Release() {
 	if w := r.watcher; w != nil {
 		r.watcher = nil

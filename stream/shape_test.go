@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// What clients send and get has the shape of the metadata: requests of that shape are
-// taken, and answers trimmed to it.
+// Requests and answers have the shapes of the metadata: the model takes requests of those shapes, and answers are
+// trimmed.
 func TestShapesOfMetadata(t *testing.T) {
 	spec := func(unbatched bool, dims ...int) stream.TensorSpec {
 		return stream.TensorSpec{Name: "x", Datatype: stream.Float32, Shape: dims, Unbatched: unbatched}
@@ -18,7 +18,7 @@ func TestShapesOfMetadata(t *testing.T) {
 		max       int
 		spec      stream.TensorSpec
 		shape     string
-		from, to  []int // an output inside the server, and as it is answered
+		from, to  []int // an output inside the server, and in the answer
 		ok, wrong [][]int
 	}{
 		{stream.FreeAxis, 8, spec(false, 16), "[-1 16]", []int{2, 16}, []int{2, 16}, [][]int{{3, 16}, {16}}, [][]int{{9, 16}, {0, 16}}},

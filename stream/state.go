@@ -1,6 +1,6 @@
 package stream
 
-// states returns the states that r may use, or nil. The stream's lock is held.
+// states returns the states for use by r, or nil. The stream's lock is held.
 func (r *Request) states() *states {
 	if r.holdsToken {
 		return &r.Stream.states
@@ -8,7 +8,7 @@ func (r *Request) states() *states {
 	return r.own
 }
 
-// statesToSet is states for a caller that will set one: it is never nil.
+// statesToSet is states for a caller that sets a state: never nil.
 func (r *Request) statesToSet() *states {
 	if !r.holdsToken && r.own == nil {
 		r.own = &states{}
@@ -16,10 +16,9 @@ func (r *Request) statesToSet() *states {
 	return r.states()
 }
 
-// State returns what SetState kept with the request's stream, for stateful models. Only
-// the worker that runs the request may call State and SetState or use what they return,
-// and only until it has answered the request: the stream's next frame may run from then
-// on.
+// State returns the value kept by SetState for the request's stream, for stateful models. Only the worker running the
+// request may call State and SetState or use the returned value, and only until the worker has answered the request:
+// the stream's next frame may run from then on.
 func (r *Request) State() any {
 	s := r.Stream
 	s.mu.Lock()
@@ -30,10 +29,9 @@ func (r *Request) State() any {
 	return nil
 }
 
-// SetState keeps v with the stream. It replaces what was kept before, which the caller
-// then owns again. release is called with v once: when the stream ends, moves or is
-// idle for too long. When the request has ended or was detached, v is kept with the
-// request alone, and release is called when its run has returned.
+// SetState keeps v with the stream, in place of the earlier value, which the caller then owns again. release is
+// called once with v: when the stream ends, moves or is idle for too long. When the request has ended or was
+// detached, v is kept with the request alone, and release is called after the run has returned.
 func (r *Request) SetState(v any, release func(any)) {
 	s := r.Stream
 	s.mu.Lock()
@@ -41,8 +39,7 @@ func (r *Request) SetState(v any, release func(any)) {
 	r.statesToSet().worker = state{v, release}
 }
 
-// StageState is State for the stages before and after a model's runs, whose state is
-// separate from the worker's.
+// StageState is State for the stages before and after a model's runs, with a state separate from the worker's.
 func (r *Request) StageState() any {
 	s := r.Stream
 	s.mu.Lock()
@@ -61,10 +58,9 @@ func (r *Request) SetStageState(v any, release func(any)) {
 	r.statesToSet().stages = state{v, release}
 }
 
-// DetachState takes the states away from the stream when the request's run hangs or has
-// panicked: the next frame starts without any. The request keeps what was taken, and
-// releases it when the run has returned. It does nothing when the request has ended,
-// since the next frame may have the states already.
+// DetachState takes the states away from the stream when the request's run hangs or has panicked: the next frame
+// starts without state. The request keeps the states and releases them when the run has returned. DetachState does
+// nothing when the request has ended, since the next frame may already use the states.
 func (r *Request) DetachState() {
 	s := r.Stream
 	s.mu.Lock()
@@ -82,14 +78,14 @@ func (s *Stream) lose(err error) {
 	}
 }
 
-// LostState returns why the frames of a Sequence fail, or nil: its state is lost.
+// LostState returns the error of the frames of a Sequence after loss of the state, or nil.
 func (s *Stream) LostState() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
-// errStateLost is the error of frames that would follow on a state that is lost.
+// errStateLost is the error of frames following a lost state.
 var errStateLost = Errorf(Unavailable, "sequence_id", "the state of the sequence is lost, because the worker that had it was replaced: start the sequence again")
 
 // detachState is Request.DetachState with the lock held.

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// The states of the worker and of the stages are separate, and end together; when only
-// the worker that had the state ends, the stages keep theirs.
+// The states of the worker and of the stages are separate, and end together; when only the worker with the state
+// ends, the stages keep their state.
 func TestStagesKeepTheirOwnState(t *testing.T) {
 	for what, end := range map[string]struct {
 		do     func(b *bench, r *stream.Request)
@@ -69,8 +69,7 @@ func TestDetachedStatesAreReleasedAfterTheirRun(t *testing.T) {
 	}
 }
 
-// A caller that no longer waits gets the endings of all its frames at once; a frame whose
-// batch runs keeps its state until the run has returned.
+// Abandon ends all frames at once; a frame in a running batch keeps its state until the run has returned.
 func TestAbandonedFramesEndAtOnce(t *testing.T) {
 	for what, m := range map[string]*stream.Model{"without a state": anything, "stateful": stateful("s")} {
 		t.Run(what, func(t *testing.T) {
@@ -111,7 +110,7 @@ func TestAbandonedFramesEndAtOnce(t *testing.T) {
 	}
 }
 
-// A stream that was closed while a frame ran can be abandoned: the frame ends.
+// A stream closed during a frame's run can be abandoned: the frame ends.
 func TestAbandonedAfterItsEnd(t *testing.T) {
 	b := newBench(anything, every)
 	_ = b.offer()

@@ -1,9 +1,9 @@
 package stream
 
-// states are what is kept for a stream from one frame to the next.
+// states holds the states of a stream from one frame to the next.
 type states struct {
 	worker state // of the model's worker
-	stages state // of the stages before and after its runs
+	stages state // of the stages before and after runs
 }
 
 type state struct {

@@ -38,12 +38,12 @@ func TestMustIsNeverDropped(t *testing.T) {
 	if err := b.offer(must); stream.CodeOf(err) != stream.FlowControl {
 		t.Fatalf("a third: %v", err)
 	}
-	_ = b.offer() // an ordinary one does not wait for them
+	_ = b.offer() // an ordinary frame does not wait for Must frames
 	b.now = b.now.Add(time.Hour)
 	r0, r1 := b.take(t), b.take(t)
 	b.check(t)
 	answer(b.mem, r1)
-	b.check(t) // waits for the older one
+	b.check(t) // waits for the older frame
 	answer(b.mem, r0)
 	b.check(t, "0 result", "1 result")
 	if b.take(t) != nil {
@@ -75,7 +75,7 @@ func TestOvertaken(t *testing.T) {
 		rs = append(rs, b.take(t))
 	}
 	rs[2].Fail(errors.New("no"))
-	b.check(t) // an error does not overtake: it waits
+	b.check(t) // an error does not overtake, but waits
 	answer(b.mem, rs[1])
 	b.check(t, "0 drop overtaken", "1 result", "2 error internal")
 	if answer(b.mem, rs[0]) {
@@ -101,7 +101,7 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 	if err := b.offer(); stream.CodeOf(err) != stream.FlowControl {
 		t.Fatalf("%v", err)
 	}
-	b.check(t) // the failed one is pushed after the first
+	b.check(t) // the failed frame is pushed after the first
 	r0, r2 := b.take(t), b.take(t)
 	answer(b.mem, r2)
 	b.check(t)
@@ -120,7 +120,7 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 	b.checkFinished(t)
 }
 
-// TestClosedWithAnError: after the close by an error, further frames are refused with it.
+// After a close by an error, the stream refuses further frames with the error.
 func TestClosedWithAnError(t *testing.T) {
 	for why, want := range map[stream.CloseReason]stream.Code{stream.ByError: stream.Unauthenticated, stream.ByUnload: stream.Unloaded, stream.ByClient: stream.Conflict} {
 		b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 3})
@@ -162,8 +162,8 @@ func TestStaleIncludesThePredictedTime(t *testing.T) {
 	}
 }
 
-// TestReceivedDuringTheGathering: a worker reads the clock before it takes a frame that was received since then. The frame
-// has left the queue after no time, and not before its receipt.
+// A worker may read the clock before taking a frame received later. Such a frame leaves the queue at its receipt, and
+// not before.
 func TestReceivedDuringTheGathering(t *testing.T) {
 	b := newBench(anything, stream.Policy{})
 	_ = b.offer(func(*stream.Frame) {})
@@ -313,7 +313,7 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		r0.Fail(errors.New("hangs"))
 		r1 := b.take(t)
 		keep(r1)
-		r0.DetachState() // that run no longer has the stream's state
+		r0.DetachState() // the run loses the stream's state
 		if released != 0 || r1.State() == nil {
 			t.Fatal("took the state of the next frame")
 		}
@@ -377,7 +377,7 @@ func TestMove(t *testing.T) {
 	released := 0
 	r2 := b.take(t)
 	r2.SetState("new", func(any) { released++ })
-	answer(b.mem, r0) // of the old model: it has neither the token nor the state
+	answer(b.mem, r0) // of the old model: without the token and the state
 	if b.ep.queued() != 0 || released != 0 || b.Kept() == nil {
 		t.Fatalf("%d tokens, %d released", b.ep.queued(), released)
 	}
@@ -425,8 +425,7 @@ func TestMoveEndsWhatTheNextModelDoesNotTake(t *testing.T) {
 	}
 }
 
-// The place must not be free while the token is in the queue: other streams would fill
-// the queue beyond its bound.
+// The place must not be free while the token is in the queue: other streams would fill the queue beyond the bound.
 func TestPlaceIsFreedWithTheToken(t *testing.T) {
 	for _, how := range []string{"take", "rest", "discard"} {
 		b := newBench(anything, latest)

@@ -7,17 +7,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Submit offers a frame and takes over f.Lease in every case. A nil error means that
-// the frame is accepted: exactly one ending will be pushed to the sink, perhaps before
-// Submit returns. A frame that the model does not take is accepted and ends as an
-// error, in its turn; one that completes no request is answered without outputs (see
-// Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
-// with the reason for which the stream is closed, and nothing will be pushed; it is
-// counted as refused unless the stream's options say that the caller does so.
+// Submit offers a frame and takes over f.Lease in every case. A nil error means acceptance: exactly one ending will
+// be pushed to the sink, perhaps before Submit returns. A frame that the model does not take is accepted and ends as
+// an error, in turn; a frame that completes no request is answered without outputs (see Assembler). An error means
+// refusal, with FlowControl (the window is full) or with the reason for the stream's close, and nothing will be
+// pushed; the frame counts as refused unless Options.OwnRefusals is set.
 func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now(), false) }
 
-// Offer is Submit for a caller that has another use for a frame that is refused: it takes over f.Lease only when it
-// accepts the frame.
+// Offer is Submit for a caller with another use for a refused frame: Offer takes over f.Lease only when the frame is
+// accepted.
 func (s *Stream) Offer(f Frame) error { return s.submit(&f, Now(), true) }
 
 // SubmitAt is Submit for a frame received at now.
@@ -42,7 +40,7 @@ func (s *Stream) submit(f *Frame, now Instant, keep bool) error {
 	accepted, prepared := false, false
 	defer func() {
 		switch {
-		case !accepted: // refused, or a panic, which goes on
+		case !accepted: // refused, or a panic in progress
 			if !keep {
 				f.Lease.Release()
 			}
@@ -118,7 +116,7 @@ func (s *Stream) refusal(must bool) (err error) {
 	return err
 }
 
-// refused counts a frame that is refused with err, and returns err.
+// refused counts a frame refused with err, and returns err.
 func (s *Stream) refused(f *Frame, err error) error {
 	if !s.opts.OwnRefusals {
 		s.Refuse(f, "", err)
@@ -126,7 +124,7 @@ func (s *Stream) refused(f *Frame, err error) error {
 	return err
 }
 
-// accept counts r, whose ending will be pushed.
+// accept counts r as accepted.
 func (s *Stream) accept(r *Request, now Instant) {
 	s.lastActive = now
 	s.counts.Accepted++
@@ -144,7 +142,7 @@ func (s *Stream) outstanding(must bool) int {
 	case must:
 		n := 0
 		for _, w := range s.waiting {
-			if w.Must { // the others will be superseded
+			if w.Must { // waiting frames that are not Must will be superseded
 				n++
 			}
 		}
@@ -170,9 +168,8 @@ func (s *Stream) deadline(r *Request, now Instant) Instant {
 	return end
 }
 
-// tooSoon reports whether r is beyond the rate of MaxFPS. A frame may come a quarter of
-// an interval early, so that a source whose intervals vary around its own rate loses no
-// frame.
+// tooSoon reports whether r exceeds the rate MaxFPS. A frame may come a quarter of an interval early, so that a
+// source with slightly varying intervals loses no frame.
 func (s *Stream) tooSoon(r *Request, now Instant) bool {
 	if s.policy.MaxFPS <= 0 || r.Must {
 		return false
@@ -182,14 +179,14 @@ func (s *Stream) tooSoon(r *Request, now Instant) bool {
 		return true
 	}
 	if s.nextFrameAt == 0 || now > s.nextFrameAt.Add(step) {
-		s.nextFrameAt = now // first frame, or the first after a pause, which does not allow a burst
+		s.nextFrameAt = now // first frame, or the first after a pause, without a burst
 	}
 	s.nextFrameAt = s.nextFrameAt.Add(step)
 	return false
 }
 
-// supersede ends the waiting frame that a newer one replaces, and reports whether there
-// is one. The queue still counts it as waiting.
+// supersede ends the waiting frame replaced by a newer frame, if any, and reports whether a frame was replaced. The
+// queue still counts the replaced frame as waiting.
 func (s *Stream) supersede() bool {
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
@@ -206,12 +203,10 @@ func (s *Stream) supersede() bool {
 	return any
 }
 
-// SubmitEnded accepts a frame, received at now, that was lost before it reached the
-// stream (for example because a video decoder returned no picture for it), and ends it
-// in its turn: as dropped for why, or as failed when err is set. It is counted like
-// every frame, and the next frame does not follow on the one before. It takes over
-// f.Lease. An error means that the stream is closed and nothing will be pushed; the frame
-// is counted as refused.
+// SubmitEnded accepts a frame, received at now and lost before reaching the stream (for example because a video
+// decoder returned no picture), and ends the frame in turn: as dropped for why, or as failed when err is set. The
+// frame counts like every frame, and leaves a gap before the next frame. SubmitEnded takes over f.Lease. An error
+// means that the stream is closed and nothing will be pushed; the frame then counts as refused.
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
@@ -228,6 +223,6 @@ func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error 
 		outcome, why = Failed, ""
 	}
 	s.endLocked(r, outcome, why, err)
-	s.resetAssembler() // last: it may panic
+	s.resetAssembler() // last, because of a possible panic
 	return nil
 }

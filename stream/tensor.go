@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// Datatype is the type of a tensor's elements, by its Open Inference Protocol
-// name.
+// Datatype is the type of a tensor's elements, by its Open Inference Protocol name.
 type Datatype string
 
 // The datatypes.
@@ -27,8 +26,8 @@ const (
 	Bytes   Datatype = "BYTES"
 )
 
-// Size returns the bytes of one element. It is 0 for BYTES, whose elements vary, and
-// for a name that is not a datatype (see Valid).
+// Size returns the bytes of one element. Size is 0 for BYTES, whose elements vary in length, and for an invalid
+// datatype (see Valid).
 func (d Datatype) Size() int {
 	switch d {
 	case Bool, Uint8, Int8:
@@ -46,9 +45,8 @@ func (d Datatype) Size() int {
 // Valid reports whether d names a datatype.
 func (d Datatype) Valid() bool { return d == Bytes || d.Size() > 0 }
 
-// Tensor is a named array. Data is row-major and little-endian; BYTES elements are each
-// a uint32 length followed by that many bytes. Shape and Data are shared, not copied: a
-// holder of a Tensor only reads them.
+// Tensor is a named array. Data is row-major and little-endian; a BYTES element is a uint32 length followed by the
+// bytes. Shape and Data are shared, not copied: a holder of a Tensor must not write to Shape or Data.
 type Tensor struct {
 	Name     string
 	Datatype Datatype
@@ -56,8 +54,8 @@ type Tensor struct {
 	Data     []byte
 }
 
-// Elements returns the product of the dimensions, or -1 when one is negative or
-// the product does not fit an int.
+// Elements returns the product of the dimensions, or -1 when a dimension is negative or the product does not fit an
+// int.
 func Elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -72,8 +70,8 @@ func Elements(shape []int) int {
 	return n
 }
 
-// CheckSize reports an error unless Data has the length that Shape and Datatype need.
-// Errors name the field as prefix, the tensor's name and the part that is wrong.
+// CheckSize returns an error unless Data has the length required by Shape and Datatype. The error's field is prefix,
+// the tensor's name and the wrong part.
 func (t *Tensor) CheckSize(prefix string) error {
 	n := Elements(t.Shape)
 	if n < 0 {
@@ -110,7 +108,7 @@ func (t *Tensor) checkBytes(n int, prefix string) error {
 	return nil
 }
 
-// AppendFloat32 appends v little-endian, as tensors hold it.
+// AppendFloat32 appends v little-endian, as in Tensor.Data.
 func AppendFloat32(dst []byte, v ...float32) []byte {
 	for _, f := range v {
 		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f))
@@ -118,7 +116,7 @@ func AppendFloat32(dst []byte, v ...float32) []byte {
 	return dst
 }
 
-// AppendInt64 appends v little-endian, as tensors hold it.
+// AppendInt64 appends v little-endian, as in Tensor.Data.
 func AppendInt64(dst []byte, v ...int64) []byte {
 	for _, n := range v {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
@@ -143,8 +141,8 @@ func (t *Tensor) Float32s() []float32 {
 	return out
 }
 
-// Int64s returns the elements of an INT64 tensor of any shape, in row-major order, as a new slice. The
-// error is InvalidArgument when the tensor has another datatype, or Data not the length that Shape needs.
+// Int64s returns the elements of an INT64 tensor of any shape, in row-major order, as a new slice. The error is
+// InvalidArgument for another datatype, and when Data does not have the length required by Shape.
 func (t *Tensor) Int64s() ([]int64, error) {
 	if err := t.checkIs(Int64); err != nil {
 		return nil, err
@@ -156,9 +154,9 @@ func (t *Tensor) Int64s() ([]int64, error) {
 	return out, nil
 }
 
-// Strings returns the elements of a BYTES tensor of any shape, in row-major order, as copies, which need not
-// be UTF-8. The error is InvalidArgument when the tensor has another datatype, or Data not as many elements as
-// Shape needs.
+// Strings returns copies of the elements of a BYTES tensor of any shape, in row-major order; the strings need not be
+// UTF-8. The error is InvalidArgument for another datatype, and when Data does not have the number of elements
+// required by Shape.
 func (t *Tensor) Strings() ([]string, error) {
 	if err := t.checkIs(Bytes); err != nil {
 		return nil, err
@@ -172,7 +170,7 @@ func (t *Tensor) Strings() ([]string, error) {
 	return out, nil
 }
 
-// checkIs returns an error unless the tensor has that datatype, and Data of its size.
+// checkIs returns an error unless the tensor has the datatype d and Data of the right size.
 func (t *Tensor) checkIs(d Datatype) error {
 	if t.Datatype != d {
 		return Errorf(InvalidArgument, t.Name+".datatype", "is %s, want %s", t.Datatype, d)
@@ -180,9 +178,8 @@ func (t *Tensor) checkIs(d Datatype) error {
 	return t.CheckSize("")
 }
 
-// HalfToFloat32 converts an IEEE 754 binary16 to float32. Its exponents start at -14, those of
-// float32 at -126: the product with 2^112 makes up for the difference, also for numbers
-// below the least exponent.
+// HalfToFloat32 converts an IEEE 754 binary16 to float32. The exponents of binary16 start at -14, the exponents of
+// float32 at -126: the product with 2^112 corrects the difference, also for subnormal numbers.
 func HalfToFloat32(h uint16) float32 {
 	b := uint32(h&0x7fff) << 13
 	if h&0x7c00 == 0x7c00 {

@@ -2,19 +2,18 @@ package stream
 
 import "time"
 
-// Take binds the stream's next frame to a batch that has room for that many rows of
-// that class (any class when class is nil) and is predicted to end in about predict.
-// The caller must hold the token. Take gives the token up, unless kept is true: then
-// the next frame needs more rows, and the caller still holds the token. Without kept, a
-// nil request means that the mailbox is empty, its frames were too late, or the next
-// one is of another class, in which case the token is queued again.
+// Take binds the stream's next frame to a batch with room for the given rows of the given class (any class when class
+// is nil) and a predicted duration of predict. The caller must hold the token. Take gives up the token unless kept is
+// true: then the next frame needs more rows, and the caller still holds the token. Without kept, a nil request means
+// that the mailbox is empty, the waiting frames were too late, or the next frame is of another class; in the last
+// case Take queues the token again.
 func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
 	r, kept, _ = s.TakeUnless(now, room, class, predict, nil)
 	return r, kept
 }
 
-// TakeUnless is Take for a caller that does not take every frame. When apart returns true for the next frame, it stays in
-// the mailbox, and the caller still holds the token. apart is called with the stream's lock held.
+// TakeUnless is Take for a caller that does not take every frame. When apart returns true for the next frame, the
+// frame stays in the mailbox, and the caller still holds the token. apart is called with the stream's lock held.
 func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.Duration, apart func(*Request) bool) (r *Request, kept, isApart bool) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -71,8 +70,8 @@ func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.D
 	return nil, false, false
 }
 
-// ReleaseToken gives the token up if no frame waits, and reports whether it did. The
-// caller must hold the token.
+// ReleaseToken gives up the token if no frame waits, and reports whether the token was given up. The caller must hold
+// the token.
 func (s *Stream) ReleaseToken() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +82,7 @@ func (s *Stream) ReleaseToken() bool {
 	return true
 }
 
-// ForgetToken says that q removed the stream's token from the queue without taking a
-// frame.
+// ForgetToken records that q removed the stream's token without taking a frame.
 func (s *Stream) ForgetToken(q Queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +91,8 @@ func (s *Stream) ForgetToken(q Queue) {
 	}
 }
 
-// returnToken gives up a token that is in no queue. A stream that ended while the token
-// was queued frees its place as well.
+// returnToken gives up a token that is in no queue. A stream that ended while the token was queued also frees its
+// place.
 func (s *Stream) returnToken() {
 	s.token = notQueued
 	if s.finishedLocked() {
@@ -102,11 +100,11 @@ func (s *Stream) returnToken() {
 	}
 }
 
-// Head describes a stream's next frame before it is taken.
+// Head describes a stream's next frame before binding.
 type Head struct {
 	Class    uint64
 	Received Instant
-	Deadline Instant // the nearest of all frames that wait; 0 when none has one
+	Deadline Instant // the nearest deadline of all waiting frames; 0 = none
 }
 
 // Head returns the description of the next frame; ok is false when none waits.

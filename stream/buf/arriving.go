@@ -8,27 +8,25 @@ import (
 )
 
 const (
-	// atOnce is the size up to which a lease for bytes that arrive is charged whole.
+	// atOnce is the largest buffer for arriving bytes that is charged in full at once.
 	atOnce = 64 << 10
-	// firstCharge is what is charged of a larger one before any byte has arrived.
+	// firstCharge is the first charge for a larger buffer, before any byte has arrived.
 	firstCharge = 16 << 10
-	// maxAhead is the most that is charged beyond the bytes that have arrived.
+	// maxAhead is the largest charge beyond the arrived bytes.
 	maxAhead = 1 << 20
 )
 
-// Receive returns a buffer for n bytes that arrive over time, of which the first at are in b; b
-// is nil when there are none. The buffer returned has those at bytes, and more than at and at
-// most n in all. The caller reads into the rest, and calls again when that is full, at < n.
+// Receive returns a buffer for n bytes that arrive over time. The first at bytes are in b; b is nil when at is 0. The
+// returned buffer holds the first at bytes, and has room for more than at and at most n bytes. The caller reads into
+// the free part, and calls Receive again when the buffer is full and at < n.
 //
-// The budget is charged for what has arrived and a part of that ahead, so that it is not held by
-// what was only announced. Memory for all n bytes is taken at once as long as the uncharged parts
-// of all buffers fit into an eighth of the budget, and the bytes stay where they are; otherwise the
-// buffer grows, and they are copied.
+// The budget is charged for arrived bytes and a margin, so that announced bytes alone do not use up the budget.
+// Receive takes memory for all n bytes at once as long as the uncharged parts of all buffers fit into an eighth of
+// the budget, and the bytes stay in place; otherwise the buffer grows, and Receive copies the bytes.
 //
-// What is charged of buffers for more than 64 KiB counts in of, the client's, until their release, if
-// of is not nil.
+// The charges for buffers of more than 64 KiB count in the client's share, of, until release, if of is not nil.
 //
-// Receive takes over the caller's hold of b. With an error, [ErrBudget] or [ErrShare], b stays what it is.
+// Receive takes over the caller's reference to b. On an error, [ErrBudget] or [ErrShare], b stays unchanged.
 func (p *Pool) Receive(of *Share, b *Buf, n, at int) (*Buf, error) {
 	if at < 0 || at >= n || b != nil && at > b.Cap() || b == nil && at > 0 {
 		return nil, fmt.Errorf("buf: %d of %d bytes have arrived", at, n)
@@ -71,8 +69,8 @@ func (p *Pool) Receive(of *Share, b *Buf, n, at int) (*Buf, error) {
 	return next, nil
 }
 
-// receive leases into b memory for n bytes, of which the first are charged, or for fewer, but more
-// than at.
+// receive leases into b memory for n bytes with the first charge bytes charged, or for fewer than n bytes, but for
+// more than at.
 func (p *Pool) receive(b *Buf, n, charge, at int) error {
 	if int64(n) > p.budget {
 		p.denied.Add(1)
@@ -95,8 +93,8 @@ func (p *Pool) receive(b *Buf, n, charge, at int) error {
 	return nil
 }
 
-// Whole reports whether all of the buffer is charged, as it is but for buffers of Receive: its
-// contents may then be as long as Cap.
+// Whole reports whether the budget is charged for all of the buffer. The contents may then be as long as Cap. Only
+// buffers of Receive can have an uncharged part.
 func (b *Buf) Whole() bool { return b.uncharged == 0 }
 
 // charged returns how many content bytes are charged.
@@ -123,18 +121,20 @@ func (b *Buf) charge(n int) error {
 	return nil
 }
 
-// Share counts what one client holds of the budget, with its messages, or with its videos. The zero Share holds nothing.
+// Share counts the part of the budget held by one client, for messages or for videos. The zero Share holds nothing.
 type Share struct{ held atomic.Int64 }
 
-// ErrShare is returned by [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] when a client would hold more than its share. It is an [ErrBudget].
+// [Pool.Receive], [Pool.CopyFor] and [Pool.ChargeTo] return ErrShare when a client would hold more than its share.
+// ErrShare is an [ErrBudget].
 var ErrShare error = &coded.Error{Code: coded.Overloaded, Field: "memory.client_share", Msg: "the client's requests hold its share of the memory: send fewer at once, or raise the setting", Err: ErrBudget}
 
-// LimitShares sets how many percent of the budget a Share may hold. It is called before the first Receive.
+// LimitShares sets the limit of every Share in percent of the budget. LimitShares must be called before the first
+// Receive.
 func (p *Pool) LimitShares(percent int) {
 	p.maxShare = int64(float64(p.budget) * float64(percent) / 100)
 }
 
-// ChargeTo is [Pool.Charge] of memory that a client holds: it counts in each of its shares, too, but for those that are nil. The
+// ChargeTo is [Pool.Charge] for memory held by a client: the bytes also count in every share that is not nil. The
 // error is [ErrBudget] or [ErrShare].
 func (p *Pool) ChargeTo(n int64, shares ...*Share) error {
 	if err := p.Charge(n); err != nil {
@@ -159,7 +159,7 @@ func (p *Pool) RefundFrom(n int64, shares ...*Share) {
 	p.Refund(n)
 }
 
-// takeShare counts n bytes in of, and reports whether it may hold them.
+// takeShare counts n bytes in the share, and reports whether the limit of the share allows the bytes.
 func (p *Pool) takeShare(of *Share, n int64) bool {
 	if of.held.Add(n) <= p.maxShare {
 		return true

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestReceiveChargesWhatArrives: buffers for large contents of which little has arrived hold little of
-// the budget, whether their memory is taken at once or grows; what has arrived stays in place or is
-// copied; and a complete one counts as any other.
+// TestReceiveChargesWhatArrives: a large buffer with few arrived bytes uses little of the budget, whether Receive
+// takes the memory at once or grows the buffer; arrived bytes stay in place or are copied; a complete buffer counts
+// like any buffer.
 func TestReceiveChargesWhatArrives(t *testing.T) {
 	const budget, n, holders = 64 << 20, 3 << 20, 40
 	p := NewPool(budget)
@@ -27,7 +27,7 @@ func TestReceiveChargesWhatArrives(t *testing.T) {
 	if u := p.uncharged.Load(); u == 0 || u > budget/8 {
 		t.Errorf("%d bytes are not charged, want at most %d", u, budget/8)
 	}
-	for _, i := range []int{0, holders - 1} { // one with all its memory, and one that grows
+	for _, i := range []int{0, holders - 1} { // one buffer with all memory at once, and one growing buffer
 		b, at, moved := held[i], 0, 0
 		for at < n {
 			room := b.Bytes()
@@ -76,7 +76,7 @@ func TestReceiveChargesWhatArrives(t *testing.T) {
 	}
 }
 
-// fill leases all that a pool has left, in small pieces.
+// fill leases the rest of a pool in small pieces.
 func fill(p *Pool) (all []*Buf) {
 	for n := 32 << 10; n > 0; n /= 2 {
 		for {
@@ -90,7 +90,7 @@ func fill(p *Pool) (all []*Buf) {
 	return all
 }
 
-// TestRoomForSmall: what is large leaves the last eighth of the budget, whatever way it takes memory, and what is small gets it.
+// TestRoomForSmall: large leases of every kind leave the last eighth of the budget to small leases.
 func TestRoomForSmall(t *testing.T) {
 	const budget, most = 256 << 20, 224 << 20
 	for name, take := range map[string]func(p *Pool) (free func(), err error){
@@ -109,7 +109,7 @@ func TestRoomForSmall(t *testing.T) {
 					b = next
 				}
 			}
-			return b.Release, err // some of it
+			return b.Release, err // a part of the memory
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,14 +157,14 @@ func TestRoomForSmall(t *testing.T) {
 	}
 }
 
-// TestReceiveRefuses: a buffer that the budget refuses to grow stays as it is, and one that can
-// never become complete is refused at once.
+// TestReceiveRefuses: a buffer stays unchanged when the budget does not allow growth; a buffer that can never become
+// complete is refused at once.
 func TestReceiveRefuses(t *testing.T) {
 	p := NewPool(1 << 20)
 	if _, err := p.Receive(nil, nil, 1<<20+1, 0); !errors.Is(err, ErrBudget) || p.Stats().Denied != 1 {
 		t.Errorf("a body over the budget: %v, %+v", err, p.Stats())
 	}
-	for _, n := range []int{70 << 10, 900 << 10} { // with all its memory, and growing
+	for _, n := range []int{70 << 10, 900 << 10} { // with all memory at once, and growing
 		b, err := p.Receive(nil, nil, n, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -228,8 +228,8 @@ func TestReceiveAnySizes(t *testing.T) {
 	}
 }
 
-// TestShares: what arrives from one client is at most its share, also when the client continues with a
-// buffer that it has; others get the rest, and releases give it back.
+// TestShares: a client receives at most its share, also with the further bytes of an existing buffer; other clients
+// get the rest, and releases give the share back.
 func TestShares(t *testing.T) {
 	p := NewPool(100 << 20)
 	p.LimitShares(50)

@@ -7,40 +7,38 @@ import (
 	"millrace/stream/coded"
 )
 
-// Headroom is the number of bytes kept free in front of every leased buffer's
-// contents, so that a protocol header can be put before a payload without
-// copying the payload (see [Buf.Prepend]).
+// Headroom is the number of free bytes in front of the contents of every leased buffer, so that a protocol header can
+// be put before a payload without copying the payload (see [Buf.Prepend]).
 const Headroom = 1024
 
-// ErrBudget is returned by [Pool.Lease] and [Pool.Reserve] when they would pass
-// the pool's byte budget.
+// ErrBudget is returned by [Pool.Lease] and [Pool.Reserve] when the byte budget of the pool is exceeded.
 var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget", "no memory is left: try later, or raise the setting")
 
-// Buf is a leased run of bytes. The zero value is not usable: see [Pool.Lease] and
+// Buf is a leased byte buffer with a reference count. The zero value is not usable: see [Pool.Lease] and
 // [Pool.Renew].
 //
-// Methods other than Retain and Release must be called by the holder only.
+// Only the holder may call methods other than Retain and Release.
 type Buf struct {
 	mem       []byte // Headroom bytes, then the contents
 	off       int    // where the contents begin
 	end       int    // where the contents end
-	uncharged int    // bytes at the end of mem that the budget is not charged for: see Receive
+	uncharged int    // bytes at the end of mem not charged to the budget: see Receive
 	class     int32  // index of the size class, or unpooled
 	refs      atomic.Int32
 	pool      *Pool  // nil: see Join
-	share     *Share // in which the charged bytes count, or nil
+	share     *Share // client's share of the charged bytes, or nil
 	under     *under // nil: the contents are memory of the pool
 }
 
-// under is what holds the contents of a Buf that are not memory of the pool.
+// under is the memory behind a Buf whose contents are not pool memory.
 type under struct {
 	joined []*Buf
 	done   func() // of Pool.Lend
 }
 
-// Join returns a Buf without contents of its own that holds several others, for data
-// that lie in more than one: its last Release releases them. It takes over the caller's
-// hold of each. Of one Buf it returns that one, of none nil.
+// Join returns a Buf without contents of its own that holds several buffers, for data spread over several buffers.
+// The last Release releases the held buffers. Join takes over the caller's references. With one Buf, Join returns
+// that Buf; with none, nil.
 func Join(held ...*Buf) *Buf {
 	switch len(held) {
 	case 0:
@@ -53,8 +51,8 @@ func Join(held ...*Buf) *Buf {
 	return b
 }
 
-// Lend returns a Buf whose contents are data, memory that is not the pool's. Its last Release
-// calls done. It counts as a lease, but not in the budget, and has no room for Prepend.
+// Lend returns a Buf with the contents data, memory from outside the pool. The last Release calls done. The Buf
+// counts as a lease but not in the budget, and has no room for Prepend.
 func (p *Pool) Lend(data []byte, done func()) *Buf {
 	b := &Buf{mem: data, end: len(data), pool: p, under: &under{done: done}}
 	b.refs.Store(1)
@@ -71,9 +69,8 @@ func (b *Buf) Len() int { return b.end - b.off }
 // Cap returns how many content bytes fit without a new lease.
 func (b *Buf) Cap() int { return len(b.mem) - b.off }
 
-// Resize sets the length of the contents; bytes beyond the old length are
-// whatever the memory held. It panics when n is negative or more than Cap, or, for a buffer of
-// Receive, more than is charged.
+// Resize sets the length of the contents; bytes beyond the old length are not cleared. Resize panics when n is
+// negative or more than Cap or, for a buffer of Receive, more than the charged bytes.
 func (b *Buf) Resize(n int) {
 	if n < 0 || n > b.Cap()-b.uncharged {
 		panic(fmt.Sprintf("buf: resize to %d bytes of %d", n, b.Cap()))
@@ -81,9 +78,8 @@ func (b *Buf) Resize(n int) {
 	b.end = b.off + n
 }
 
-// Prepend grows the contents to the front by n bytes and returns them for
-// writing. It reports false, and changes nothing, when the headroom is used up
-// or somebody else holds the buffer too.
+// Prepend grows the contents to the front by n bytes and returns the new bytes for writing. Prepend returns false,
+// and changes nothing, when the headroom is used up or the buffer has another holder.
 func (b *Buf) Prepend(n int) ([]byte, bool) {
 	if n > b.off || b.refs.Load() != 1 {
 		return nil, false
@@ -100,10 +96,9 @@ func (b *Buf) Retain() *Buf {
 	return b
 }
 
-// Release gives up one hold; the last one returns the memory to its pool. Releasing a
-// nil Buf does nothing. One release too many panics under -tags invariants and
-// otherwise has no effect: a Buf is never reused, so that a late second release cannot
-// touch another holder's memory.
+// Release gives up one reference; the last Release returns the memory to its pool. Releasing a nil Buf does nothing.
+// A Release too many panics under -tags invariants and otherwise has no effect: a Buf is never reused, so that a late
+// second Release cannot touch the memory of another holder.
 func (b *Buf) Release() {
 	if b == nil {
 		return

@@ -56,7 +56,7 @@ func TestLeaseAndReleaseReturnToBaseline(t *testing.T) {
 	none.Release()
 }
 
-// Reserved bytes count in the budget of leases, and take half of it at most.
+// Reserved bytes count in the same budget as leases, and take at most half of the budget.
 func TestReserve(t *testing.T) {
 	p := NewPool(64 << 10)
 	if err := p.Reserve(33 << 10); !errors.Is(err, ErrBudget) {
@@ -96,8 +96,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// In whatever order reservations and leases run, together they never take more than the
-// budget.
+// Concurrent reservations and leases together never exceed the budget.
 func TestConcurrentReservationsAndLeases(t *testing.T) {
 	p := NewPool(64 << 10)
 	var wg sync.WaitGroup
@@ -193,8 +192,7 @@ func TestRetainAfterTheLastRelease(t *testing.T) {
 	b.Retain()
 }
 
-// TestLend checks that memory of others is given back at the last release, and counts as a lease
-// meanwhile.
+// TestLend: the last release gives the lent memory back; until then, the buffer counts as a lease.
 func TestLend(t *testing.T) {
 	p, back := NewPool(1), 0
 	b := p.Lend([]byte("abc"), func() { back++ })
@@ -289,7 +287,6 @@ func BenchmarkLease300K(b *testing.B) {
 	}
 }
 
-// TestBoundsOfABuffer checks, to the byte, what fits.
 func TestBoundsOfABuffer(t *testing.T) {
 	p := NewPool(0)
 	b, err := p.Lease(1000)
@@ -332,7 +329,7 @@ func TestBoundsOfABuffer(t *testing.T) {
 	}
 }
 
-// TestCopyFor checks that copies of large data count in a share until their release, and small ones do not.
+// TestCopyFor: copies of large data count in a share until released, and small copies do not.
 func TestCopyFor(t *testing.T) {
 	p := NewPool(2 << 20)
 	p.LimitShares(25)
@@ -370,8 +367,7 @@ func TestCopyFor(t *testing.T) {
 	}
 }
 
-// TestBudgetToTheByte checks that leases and reservations can take the whole budget,
-// and no more.
+// Leases and reservations can take exactly the whole budget.
 func TestBudgetToTheByte(t *testing.T) {
 	const size = 1 << minShift
 	p := NewPool(4 * size)
@@ -425,7 +421,7 @@ func TestBudgetToTheByte(t *testing.T) {
 	b.Release()
 }
 
-// TestLargestClass checks that memory above the largest class is not kept.
+// Memory above the largest size class is not kept for reuse.
 func TestLargestClass(t *testing.T) {
 	for n, pooled := range map[int]bool{1 << maxShift: true, 1<<maxShift + 1: false} {
 		ci, size := classOf(n)
@@ -471,8 +467,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// A Buf that was released can be leased again, without an allocation, and as often within
-// the budget as any lease.
+// A released Buf can be leased again without allocation, within the same budget as any lease.
 func TestRenew(t *testing.T) {
 	p := NewPool(64 << 10)
 	var b Buf

@@ -2,7 +2,7 @@
 
 package buf
 
-// Invariants says that misuse panics in this build.
+// Invariants is true when misuse panics in this build.
 const Invariants = false
 
 func misuse(string) {}

@@ -2,12 +2,12 @@
 
 package buf
 
-// Invariants says that misuse panics in this build.
+// Invariants is true when misuse panics in this build.
 const Invariants = true
 
 func misuse(msg string) { panic(msg) }
 
-// poison overwrites released memory, so that reads after the last release are noticed.
+// poison overwrites released memory, so that reads after the last release become visible.
 func poison(mem []byte) {
 	for i := range mem {
 		mem[i] = 0xDB

@@ -13,21 +13,20 @@ const (
 	steps    = 4  // classes per doubling, so at most a quarter of a buffer is unused
 	classes  = (maxShift-minShift)*steps + 1
 	unpooled = -1
-	// retainPerClass is the largest number of free buffers that one class keeps.
+	// retainPerClass is the largest number of free buffers kept per size class.
 	retainPerClass = 256
 )
 
-// DefaultBudget is the byte budget of a pool that is made without one.
+// DefaultBudget is the byte budget of a pool without a configured budget.
 const DefaultBudget = 1 << 30
 
-// Pool leases buffers. One pool serves a whole process; it is safe for concurrent use.
-// Leased and reserved bytes together are never more than the budget, reserved bytes
-// alone never more than half of it, and free bytes kept for reuse, with those of Receive that are
-// not charged yet, never more than a quarter.
+// Pool leases buffers. One pool serves a whole process; a Pool is safe for concurrent use. Leased and reserved bytes
+// together never exceed the budget, and reserved bytes alone never exceed half of the budget. Free bytes kept for
+// reuse, together with the uncharged bytes of Receive, never exceed a quarter.
 type Pool struct {
 	budget    int64
 	maxIdle   int64
-	maxShare  int64        // of the budget, for one Share
+	maxShare  int64        // limit of one Share
 	used      atomic.Int64 // leased and reserved
 	reserved  atomic.Int64
 	idle      atomic.Int64
@@ -53,7 +52,7 @@ func NewPool(budget int64) *Pool {
 
 // Stats is a snapshot of a pool's counters.
 type Stats struct {
-	Budget   int64 // bytes that may be leased and reserved at once
+	Budget   int64 // largest sum of leased and reserved bytes
 	Leased   int64 // bytes leased now
 	Reserved int64 // bytes reserved now
 	Idle     int64 // free bytes kept for reuse
@@ -67,10 +66,9 @@ func (p *Pool) Stats() Stats {
 	return Stats{p.budget, max(p.used.Load()-reserved, 0), reserved, p.idle.Load(), p.leases.Load(), p.denied.Load()}
 }
 
-// Reserve takes n bytes off the budget for memory that is kept for long and does not
-// come from the pool. All reservations together take at most half of the budget, so
-// that the other half stays for leases. It returns [ErrBudget] when they would take
-// more, or when leases hold the bytes now.
+// Reserve takes n bytes of the budget for long-lived memory from outside the pool. All reservations together take at
+// most half of the budget, so that the other half stays for leases. Reserve returns [ErrBudget] when reservations
+// would exceed half of the budget, or when leases hold the bytes now.
 func (p *Pool) Reserve(n int64) error {
 	if n < 0 {
 		return fmt.Errorf("buf: reservation of %d bytes", n)
@@ -102,14 +100,13 @@ func (p *Pool) Unreserve(n int64) {
 // Reservable returns how many bytes could be reserved if nothing were leased.
 func (p *Pool) Reservable() int64 { return p.budget/2 - p.reserved.Load() }
 
-// Charge takes n bytes off the budget for memory that does not come from the pool and is
-// returned soon, such as that of a library. It counts as leased. It returns [ErrBudget]
-// when the budget does not allow it.
+// Charge takes n bytes of the budget for short-lived memory from outside the pool, for example of a library. The
+// bytes count as leased. Charge returns [ErrBudget] when the budget does not allow n bytes.
 func (p *Pool) Charge(n int64) error {
 	if n < 0 {
 		return fmt.Errorf("buf: charge of %d bytes", n)
 	}
-	// n is compared first, so that the sum cannot overflow.
+	// The comparison of n comes first, so that the sum cannot overflow.
 	if n > p.budget || p.used.Add(n) > p.roomFor(n) {
 		if n <= p.budget {
 			p.used.Add(-n)
@@ -120,9 +117,9 @@ func (p *Pool) Charge(n int64) error {
 	return nil
 }
 
-// roomFor returns up to where the budget may be used by something of n bytes. The last eighth is for what is small, of 64 KiB or a
-// 256th of the budget, so that a few clients with large messages or videos leave memory for the frames of all others.
-// What does not fit into the rest at all may use everything.
+// roomFor returns up to which use of the budget n bytes are allowed. The last eighth of the budget is for small
+// amounts, up to 64 KiB or a 256th of the budget, so that a few clients with large messages or videos leave memory
+// for the frames of all other clients. An amount larger than the first seven eighths may use the whole budget.
 func (p *Pool) roomFor(n int64) int64 {
 	if rest := p.budget - p.budget/8; n > max(atOnce, p.budget/256) && n <= rest {
 		return rest
@@ -133,8 +130,8 @@ func (p *Pool) roomFor(n int64) int64 {
 // Refund returns the n bytes of a Charge to the budget.
 func (p *Pool) Refund(n int64) { p.used.Add(-n) }
 
-// Lease returns a buffer of n content bytes held by the caller. The contents
-// are not cleared. It returns [ErrBudget] when the budget does not allow it.
+// Lease returns a buffer of n content bytes held by the caller. The contents are not cleared. Lease returns
+// [ErrBudget] when the budget does not allow n bytes.
 func (p *Pool) Lease(n int) (*Buf, error) {
 	b := new(Buf)
 	if err := p.Renew(b, n); err != nil {
@@ -143,8 +140,8 @@ func (p *Pool) Lease(n int) (*Buf, error) {
 	return b, nil
 }
 
-// Renew is Lease for memory that never has another holder than the caller: it leases into
-// b, which is zero or was released, and so allocates no Buf.
+// Renew is Lease without allocating a Buf, for memory with no other holder than the caller: Renew leases into b, a
+// zero or released Buf.
 func (p *Pool) Renew(b *Buf, n int) error {
 	if n < 0 {
 		return fmt.Errorf("buf: lease of %d bytes", n)
@@ -160,7 +157,7 @@ func (p *Pool) Renew(b *Buf, n int) error {
 	return nil
 }
 
-// lease leases into b memory of a class, of which some bytes are not charged.
+// lease leases into b memory of a size class, with some bytes uncharged.
 func (p *Pool) lease(b *Buf, ci, size, uncharged int) error {
 	charge := int64(size - uncharged)
 	if p.used.Add(charge) > p.roomFor(int64(size)) {
@@ -216,8 +213,8 @@ func (p *Pool) put(mem []byte, ci int32, uncharged int) {
 	c.mu.Unlock()
 }
 
-// classOf returns the class that holds n bytes, and its size. The sizes are 2^k,
-// 1.25*2^k, 1.5*2^k and 1.75*2^k.
+// classOf returns the index and the size of the smallest class that holds n bytes. The sizes are 2^k, 1.25*2^k,
+// 1.5*2^k and 1.75*2^k.
 func classOf(n int) (int, int) {
 	if n > 1<<maxShift {
 		return unpooled, n
@@ -229,10 +226,10 @@ func classOf(n int) (int, int) {
 	return (k-minShift)*steps + j, 1<<k + j*step
 }
 
-// Copy leases a buffer that holds a copy of data.
+// Copy leases a buffer and copies data into the buffer.
 func (p *Pool) Copy(data []byte) (*Buf, error) { return p.CopyFor(nil, data) }
 
-// CopyFor is Copy of data of a client, in whose share they count until the release, if they are more than 64 KiB and of is not
+// CopyFor is Copy for data of a client. More than 64 KiB count in the client's share until the release, if of is not
 // nil. The error is [ErrBudget] or [ErrShare].
 func (p *Pool) CopyFor(of *Share, data []byte) (*Buf, error) {
 	b, err := p.Lease(len(data))

@@ -1,7 +1,6 @@
-// Package coded has the error type of the whole program: a code for programs, the field
-// at fault, and a message for people. It owns the set of codes. It imports no other
-// package of the module, so that each of them can return its errors, and it must not
-// know how any protocol writes a code.
+// Package coded has the error type of the whole program: a code for programs, the field at fault, and a message for
+// people. The package owns the set of codes. Package coded imports no other package of the module, so that every
+// package can return its errors, and must not know how a protocol encodes a code.
 package coded
 
 import (
@@ -12,39 +11,36 @@ import (
 	"time"
 )
 
-// Code classifies every error that a client can see. Adapters translate it to
-// an HTTP status, a gRPC code or a close code, and do nothing else with it. The
-// text of a code is what appears on the wire.
+// Code classifies every error visible to a client. Adapters only translate a Code to an HTTP status, a gRPC code or a
+// close code. The wire format contains the text of the code.
 type Code string
 
 // The codes.
 const (
 	InvalidArgument  Code = "invalid_argument"  // the request is wrong as sent
 	Unsupported      Code = "unsupported"       // well-formed, but not something this model or build can do
-	NotFound         Code = "not_found"         // no such model, version, stream or route
+	NotFound         Code = "not_found"         // unknown model, version, stream or route
 	TooLarge         Code = "too_large"         // a message, picture or shape is over a limit
 	Unauthenticated  Code = "unauthenticated"   // no valid credentials
 	PermissionDenied Code = "permission_denied" // known, but not allowed
 	FlowControl      Code = "flow_control"      // more frames than the window allows
 	Overloaded       Code = "overloaded"        // a bound of the server is reached; try later
-	Unavailable      Code = "unavailable"       // no worker can serve it now
+	Unavailable      Code = "unavailable"       // no worker can serve the request now
 	Unloaded         Code = "unloaded"          // the model was unloaded while the frame was waiting
-	Timeout          Code = "timeout"           // the model or a source took longer than its limit
+	Timeout          Code = "timeout"           // the model or a source exceeded its time limit
 	Canceled         Code = "canceled"          // the caller no longer waits
 	Draining         Code = "draining"          // the server is shutting down
 	Conflict         Code = "conflict"          // contradicts the present state
 	Internal         Code = "internal"          // a fault of the server or of a model's code
 )
 
-// Codes lists every Code, so that each protocol's table can be tested to be
-// complete.
+// Codes lists every Code, so that a test can check each protocol's table for completeness.
 var Codes = []Code{
 	InvalidArgument, Unsupported, NotFound, TooLarge, Unauthenticated, PermissionDenied, FlowControl, Overloaded,
 	Unavailable, Unloaded, Timeout, Canceled, Draining, Conflict, Internal,
 }
 
-// RetryAfter returns the time after which the same request may succeed, unchanged;
-// 0 when time alone changes nothing.
+// RetryAfter returns the delay after which the same request may succeed; 0 when waiting alone changes nothing.
 func (c Code) RetryAfter() time.Duration {
 	switch c {
 	case FlowControl, Overloaded, Unavailable, Timeout, Draining:
@@ -56,8 +52,8 @@ func (c Code) RetryAfter() time.Duration {
 // Retryable reports whether the same request may succeed later, unchanged.
 func (c Code) Retryable() bool { return c.RetryAfter() > 0 }
 
-// Error is the one coded error. Field names the part of the input or the
-// setting that is at fault, as a path ("inputs[0].shape", "max_age_ms").
+// Error is the error with a Code. Field names the part of the input or the setting at fault, as a path
+// ("inputs[0].shape", "max_age_ms").
 type Error struct {
 	Code  Code
 	Field string
@@ -84,8 +80,8 @@ func Errorf(code Code, field, format string, args ...any) *Error {
 	return &Error{Code: code, Field: field, Msg: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// CodeOf returns the code of err: that of the first Error in its chain, Timeout
-// and Canceled for the context's errors, Internal otherwise.
+// CodeOf returns the code of the first Error in the chain of err, Timeout and Canceled for the context's errors,
+// Internal otherwise.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {
@@ -101,7 +97,7 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// RetryAfter returns the time after which the request may succeed, unchanged: that of the error, or of its code.
+// RetryAfter returns the delay after which the same request may succeed, taken from the error or else from its code.
 func RetryAfter(err error) time.Duration {
 	if e := (*Error)(nil); errors.As(err, &e) && e.After > 0 {
 		return e.After
@@ -109,11 +105,11 @@ func RetryAfter(err error) time.Duration {
 	return CodeOf(err).RetryAfter()
 }
 
-// Fault is the error that clients get for one without a code.
+// Fault is the client's error in place of an error without a code.
 var Fault = Errorf(Internal, "", "a fault of the server: its log has the details")
 
-// Told returns what a client is told of err: an error without a code may say what is for
-// the log only, so that it is Fault, and log is true.
+// Told returns the error for the client. The text of an error without a code may be meant for the log only: told is
+// then Fault, and log is true.
 func Told(err error) (told error, log bool) {
 	if e := (*Error)(nil); CodeOf(err) == Internal && !errors.As(err, &e) {
 		return Fault, true
@@ -121,9 +117,8 @@ func Told(err error) (told error, log bool) {
 	return err, false
 }
 
-// Within returns err with path in front of the field that it names: path is the part of
-// the input in which the caller found the fault. An error that is not coded is returned
-// as it is.
+// Within returns err with path in front of the error's field. path is the part of the input in which the caller found
+// the fault. An error without a code is returned unchanged.
 func Within(path string, err error) error {
 	return RenameFunc(err, func(field string) string {
 		if field == "" {
@@ -136,8 +131,8 @@ func Within(path string, err error) error {
 	})
 }
 
-// Rename returns err with its field renamed by names, which maps the core's field names
-// to those of a protocol. Fields that are not in names keep their name.
+// Rename returns err with the field renamed by names, a map from field names of the core to field names of a
+// protocol. Fields missing in names keep their name.
 func Rename(err error, names map[string]string) error {
 	return RenameFunc(err, func(field string) string {
 		if name, ok := names[field]; ok {
@@ -147,9 +142,8 @@ func Rename(err error, names map[string]string) error {
 	})
 }
 
-// RenameFunc returns a copy of the coded error in err with the field that name
-// returns for the one it has, or err itself when the field stays the same. Of errors that
-// were joined each is renamed.
+// RenameFunc returns a copy of the coded error in err with the field renamed by name, or err itself when the field
+// stays the same. RenameFunc renames each of several joined errors.
 func RenameFunc(err error, name func(string) string) error {
 	if all, _ := Joined(err); all != nil {
 		renamed := make([]error, len(all))
@@ -169,8 +163,8 @@ func RenameFunc(err error, name func(string) string) error {
 	return &Error{Code: e.Code, Field: field, Msg: e.Msg, Err: err, After: e.After}
 }
 
-// Joined returns the errors that errors.Join has joined in the chain of err, before any coded error, and the text that the
-// errors around them have put in front; nil when there are none.
+// Joined returns the errors joined by errors.Join in the chain of err, before any coded error, and the text put in
+// front by the errors around the joined errors; nil when the chain has no joined errors.
 func Joined(err error) (all []error, before string) {
 	for at := err; at != nil; at = errors.Unwrap(at) {
 		if _, is := at.(*Error); is {

@@ -72,7 +72,7 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// TestRenameJoined: each of several joined errors gets its name, also when others stand around them.
+// Each of several joined errors gets its protocol name, also when wrapped in other errors.
 func TestRenameJoined(t *testing.T) {
 	two := errors.Join(coded.Errorf(coded.InvalidArgument, "a", "is wrong"), errors.New("plain"), coded.Errorf(coded.InvalidArgument, "b", "is wrong"))
 	for _, err := range []error{two, fmt.Errorf("load: %w", two)} {

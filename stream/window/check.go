@@ -48,7 +48,8 @@ func rows(m *stream.Model, ts []stream.Tensor) (int, error) {
 		want := append([]int{-1}, in.Shape[1:]...)
 		return 0, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants rows, %v, which it cuts into windows of %d (-1 = any)", t.Shape, m.Name, want, in.Shape[0])
 	}
-	if err := t.CheckSize("inputs."); err != nil { // adapters have checked it, programs that embed the server may not have
+	// checked by adapters, but perhaps not by programs that embed the server
+	if err := t.CheckSize("inputs."); err != nil {
 		return 0, err
 	}
 	return t.Shape[0], nil

@@ -27,8 +27,7 @@ func frameOf(mem *buf.Pool, codec stream.Codec, from, n int) stream.Frame {
 	return f
 }
 
-// TestWindowsByHops checks the windows of samples that come in pieces, in any coding,
-// when windows overlap, touch, and have gaps between them.
+// Windows of samples sent in pieces, in any coding, with overlap, without gap, and with gaps.
 func TestWindowsByHops(t *testing.T) {
 	for _, codec := range []stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors} {
 		for _, hop := range []int{1, 2, 4, 5, 7, 9} {
@@ -70,8 +69,7 @@ func TestWindowsByHops(t *testing.T) {
 	}
 }
 
-// TestPicturesByHops checks the same for pictures, whose memory is released with their
-// windows.
+// Windows of pictures, whose memory is released with the windows.
 func TestPicturesByHops(t *testing.T) {
 	for _, hop := range []int{1, 2, 3, 5} {
 		mem := buf.NewPool(0)
@@ -108,8 +106,7 @@ func TestPicturesByHops(t *testing.T) {
 	}
 }
 
-// TestSameWindows checks that windows cut for one model can be used by another that
-// would have cut the same ones.
+// A model can use windows cut for another model with the same window settings.
 func TestSameWindows(t *testing.T) {
 	model := func(change func(*stream.Model, *Window)) *stream.Model {
 		w := &Window{Length: 4, Hop: 2}

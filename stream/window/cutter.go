@@ -9,11 +9,10 @@ import (
 	"millrace/stream/buf"
 )
 
-// cutter keeps what a stream has sent for windows that are not complete.
+// cutter keeps a stream's input for incomplete windows.
 //
-// Samples and rows are in a lease that is only appended to, so that requests may hold
-// views of it; when it is full, what is still needed is copied to a new one. A cutter
-// holds at most two windows and a frame.
+// Samples and rows are in an append-only lease, so that requests may hold views of the lease; when the lease is full,
+// the data still needed are copied to a new lease. A cutter holds at most two windows and a frame.
 type cutter struct {
 	model    *stream.Model
 	window   *Window
@@ -21,26 +20,26 @@ type cutter struct {
 	seen     int64 // rows seen since the last reset
 	next     int64 // the first row of the next window
 	lease    *buf.Buf
-	from     int            // where row next begins in lease; end when it has not arrived
+	from     int            // offset of row next in lease; end = row next has not arrived
 	end      int            // bytes of lease in use
-	pictures []stream.Frame // of a model of pictures, instead of lease: those from next on, with their leases
+	pictures []stream.Frame // for a model of pictures, instead of lease: pictures from next on, with their leases
 }
 
 var _ stream.Assembler = (*cutter)(nil)
 
-// filling are the parameters of a result whose frame completes no window.
+// filling has the parameters of a result whose frame completes no window.
 var filling = stream.Params{"window": "filling"}
 
-// IsRequest implements stream.Assembler: a tensor with a batch axis is a request, and
-// so is a tensor for a one-shot request or for a model of pictures.
+// IsRequest implements stream.Assembler: a tensor with a batch axis is a request, and so is a tensor for a one-shot
+// request or for a model of pictures.
 func (c *cutter) IsRequest(f *stream.Frame) bool {
 	m := c.model
 	return f.Codec == stream.Tensors &&
 		(c.oneShot || m.Image != nil || len(f.Inputs) == 1 && len(f.Inputs[0].Shape) > len(m.Inputs[0].Shape))
 }
 
-// Assemble implements stream.Assembler: f becomes the windows that are complete now, a
-// row for each. When none is complete, its memory is released.
+// Assemble implements stream.Assembler: f becomes the completed windows, a row for each. When no window is complete,
+// the memory of f is released.
 func (c *cutter) Assemble(f *stream.Frame) (windows int, parts *stream.Assembled, params stream.Params, err error) {
 	if f.Discontinuity {
 		c.Reset()
@@ -58,8 +57,7 @@ func (c *cutter) Assemble(f *stream.Frame) (windows int, parts *stream.Assembled
 	return windows, parts, stream.Params{"window_end": last}, nil
 }
 
-// cut keeps f, and turns it into the windows that it completes. last is the number of
-// the last sample in them.
+// cut stores f, and turns f into the completed windows. last is the number of the last sample in the windows.
 func (c *cutter) cut(f *stream.Frame) (windows int, last int64, parts *stream.Assembled, err error) {
 	m, w := c.model, c.window
 	n, err := count(m, f)
@@ -96,7 +94,7 @@ func (c *cutter) rowBytes() int {
 	return stream.Elements(in.Shape[1:]) * in.Datatype.Size()
 }
 
-// addRows keeps the n rows of f, and turns f into the windows that they complete.
+// addRows stores the n rows of f, and turns f into the completed windows.
 func (c *cutter) addRows(f *stream.Frame, n, windows int) (*stream.Assembled, error) {
 	size := c.rowBytes()
 	skip := int(min(max(c.next-c.seen, 0), int64(n))) // rows between two windows
@@ -130,7 +128,7 @@ func (c *cutter) addRows(f *stream.Frame, n, windows int) (*stream.Assembled, er
 	return &stream.Assembled{Stride: hop * size}, nil
 }
 
-// room returns n bytes directly after what is kept.
+// room returns n bytes directly after the stored rows.
 func (c *cutter) room(n, rowBytes int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -160,7 +158,7 @@ func pcm16(dst, src []byte) {
 	}
 }
 
-// addPicture keeps f, and returns the pictures of the window that it completes.
+// addPicture stores f, and returns the pictures of the completed window.
 func (c *cutter) addPicture(f *stream.Frame, windows int) *stream.Assembled {
 	if c.seen++; c.seen > c.next {
 		c.pictures = append(c.pictures, retained(*f))
@@ -179,7 +177,7 @@ func (c *cutter) addPicture(f *stream.Frame, windows int) *stream.Assembled {
 	return window
 }
 
-// retained returns f after adding a holder to its memory.
+// retained returns f after adding a reference to its memory.
 func retained(f stream.Frame) stream.Frame {
 	if f.Lease != nil {
 		f.Lease.Retain()

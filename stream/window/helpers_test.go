@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// queue is a queue of tokens, for one goroutine.
+// queue is a queue of tokens for one goroutine.
 type queue struct {
 	tokens []*stream.Stream
 	ended  int

@@ -14,7 +14,7 @@ import (
 	"millrace/stream/window"
 )
 
-// results keeps what was pushed to a stream's sink.
+// results keeps the results pushed to a sink.
 type results struct {
 	all  []stream.Result
 	done int
@@ -27,8 +27,8 @@ func (k *results) Push(r *stream.Result) {
 
 func (k *results) Done(stream.CloseReason) { k.done++ }
 
-// cutting is a stream of a model with windows, and the windows that it should cut,
-// computed from a plain list of everything sent since the last reset.
+// cutting is a stream of a model with windows, and the expected windows, computed from a plain list of all input
+// since the last reset.
 type cutting struct {
 	*stream.Stream
 	model    *stream.Model
@@ -41,9 +41,9 @@ type cutting struct {
 
 	value   int       // of the next sample
 	sent    []float32 // since the last reset
-	cut     int       // windows of them
+	cut     int       // number of windows cut
 	seq     uint64
-	want    map[uint64][][]float32 // by frame: its windows
+	want    map[uint64][][]float32 // expected windows by frame
 	end     map[uint64]int64
 	errors  map[uint64]bool
 	lost    map[uint64]bool
@@ -74,7 +74,7 @@ func newCutting(length, hop, channels int, coding stream.Codec, rows int, p stre
 	return c
 }
 
-// samples returns n samples, each with its own value, which PCM can hold.
+// samples returns n samples with different values that PCM can represent.
 func (c *cutting) samples(n int) []float32 {
 	out := make([]float32, n*c.channels)
 	for i := range out {
@@ -111,7 +111,7 @@ func (c *cutting) frame(vs []float32) stream.Frame {
 
 func (c *cutting) reset() { c.sent, c.cut = nil, 0 }
 
-// send submits n samples and notes which windows they complete.
+// send submits n samples and notes the completed windows.
 func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 	vs := c.samples(n)
 	f := c.frame(vs)
@@ -120,7 +120,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 		if stream.CodeOf(err) != stream.FlowControl {
 			t.Fatal(err)
 		}
-		return // as if it had not been sent
+		return // as if not sent
 	}
 	if discontinuity {
 		c.reset()
@@ -146,7 +146,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 	c.seq++
 }
 
-// take binds the next request and checks its rows.
+// take binds the next request and checks the rows.
 func (c *cutting) take(t *rapid.T) {
 	if c.ep.pop() == nil {
 		t.Skip("no token")
@@ -155,7 +155,7 @@ func (c *cutting) take(t *rapid.T) {
 	if kept || r == nil && c.waiting != nil {
 		t.Fatalf("took %v, kept %v", r, kept)
 	}
-	if r == nil { // it was flushed
+	if r == nil { // flushed
 		return
 	}
 	if w := c.waiting; w != nil && r.Seq != w[0] {
@@ -187,7 +187,7 @@ func (c *cutting) checkRows(t *rapid.T, r *stream.Request) {
 	}
 }
 
-// answer ends a request in flight and releases its memory.
+// answer ends a request in flight and releases the memory.
 func (c *cutting) answer(t *rapid.T) {
 	if len(c.running) == 0 {
 		t.Skip("nothing runs")
@@ -195,12 +195,12 @@ func (c *cutting) answer(t *rapid.T) {
 	i := rapid.IntRange(0, len(c.running)-1).Draw(t, "which")
 	r := c.running[i]
 	c.running = slices.Delete(c.running, i, i+1)
-	c.checkRows(t, r) // nobody wrote over it meanwhile
+	c.checkRows(t, r) // no writer has changed the rows meanwhile
 	r.Finish(nil, nil, true)
 	r.Unbind()
 }
 
-// checkFinished closes the stream and checks its endings and its memory.
+// checkFinished closes the stream and checks the endings and the memory.
 func (c *cutting) checkFinished(t *rapid.T) {
 	c.Close(stream.ByClient)
 	for _, r := range c.running {
@@ -251,8 +251,7 @@ func (c *cutting) checkFinished(t *rapid.T) {
 	}
 }
 
-// For all lengths, and however many windows are dropped, the windows are those of
-// everything that was sent.
+// Whatever the window lengths and dropped windows, the windows come from the complete input.
 func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coding := rapid.SampledFrom([]stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors, stream.JPEG}).Draw(t, "coding")
@@ -266,7 +265,7 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 		}
 		c := newCutting(rapid.IntRange(1, 12).Draw(t, "length"), rapid.IntRange(1, 20).Draw(t, "hop"), channels, coding,
 			rapid.IntRange(1, 4).Draw(t, "rows"), p)
-		most := rapid.SampledFrom([]int{1, 4, 40, 3000}).Draw(t, "most") // the last one fills a lease
+		most := rapid.SampledFrom([]int{1, 4, 40, 3000}).Draw(t, "most") // 3000 fill a lease
 		send := func(t *rapid.T) {
 			n := 1
 			if !c.pictures {

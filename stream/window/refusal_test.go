@@ -7,8 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// Tensors whose data do not match their description end as errors, and leave everything
-// else as it was.
+// A tensor whose data do not match the description ends as an error, and changes nothing else.
 func TestWindowsOfBadTensors(t *testing.T) {
 	c := newCutting(8, 8, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	if err := c.Submit(c.frame(c.samples(3))); err != nil {
@@ -32,7 +31,7 @@ func TestWindowsOfBadTensors(t *testing.T) {
 	}
 }
 
-// A region needs a picture: for samples it is refused, as without windows.
+// A region needs a picture; samples with a region are refused, as without windows.
 func TestWindowsOfSamplesHaveNoRegion(t *testing.T) {
 	c := newCutting(8, 8, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	f := c.frame(c.samples(3))
@@ -46,7 +45,7 @@ func TestWindowsOfSamplesHaveNoRegion(t *testing.T) {
 	c.Close(stream.ByClient)
 }
 
-// A must-process frame that is refused in Latest is missing: no window spans the gap.
+// A must-process frame refused in Latest leaves a gap, and no window spans the gap.
 func TestWindowsBehindARefusedFrame(t *testing.T) {
 	c := newCutting(4, 4, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Latest, Window: 1})
 	submit := func(n int, must bool) error {

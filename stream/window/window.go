@@ -1,8 +1,8 @@
-// Package window cuts windows, which may overlap, out of what a stream sends, so that a
-// client sends each sample once. It implements stream.Assembly.
+// Package window cuts windows, with or without overlap, from a stream's input, so that a client sends each sample
+// once. Package window implements stream.Assembly.
 //
-// It owns what is kept of a stream for windows that are not complete. It must not know
-// of the stream's lock, mailbox or order of results.
+// The package owns a stream's input for incomplete windows, and must not know the stream's lock, mailbox or order of
+// results.
 package window
 
 import (
@@ -12,14 +12,13 @@ import (
 	"millrace/stream/buf"
 )
 
-// Window makes windows of a model's streams. They are counted in samples, in rows of a
-// tensor or in pictures, by the model's one input: FP32 [Length] or [Length, channels]
-// takes PCM (and rows), [Length, features...] takes rows, and a model with an Image
-// takes pictures, [Length] of them.
+// Window makes windows for a model's streams. The model's only input determines the unit of the window: FP32 [Length]
+// or [Length, channels] takes PCM (and rows), counted in samples; [Length, features...] takes rows of a tensor; a
+// model with an Image takes [Length] pictures.
 type Window struct {
 	Length int       // of a window, >= 1: the input's first dimension
-	Hop    int       // from the start of a window to that of the next, >= 1
-	Memory *buf.Pool // for what is kept of a stream for its next window
+	Hop    int       // distance between the starts of successive windows, >= 1
+	Memory *buf.Pool // for a stream's input for the next window
 }
 
 var _ stream.Assembly = (*Window)(nil)

@@ -10,7 +10,7 @@ import (
 	"millrace/stream/window"
 )
 
-// What a stream keeps is bounded by its window, however many frames it sends.
+// A stream keeps at most the input of its window, however many frames arrive.
 func TestWindowsKeepLittle(t *testing.T) {
 	c := newCutting(16000, 160, 1, stream.PCM16, 8, stream.Policy{Mode: stream.Latest})
 	for range 2000 {
@@ -48,7 +48,7 @@ func TestIdleWindowsAreGivenBack(t *testing.T) {
 	c.Close(stream.ByClient)
 }
 
-// A window for which there is no memory is dropped, and the next one has no gap.
+// A window without memory is dropped, and the next window has no gap.
 func TestWindowsWithoutMemory(t *testing.T) {
 	c := newCutting(4, 4, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	none := buf.NewPool(1)
@@ -71,8 +71,7 @@ func TestWindowsWithoutMemory(t *testing.T) {
 	}
 }
 
-// When a model is replaced by one with other windows, waiting frames end and the new
-// model's windows start.
+// When the next version of a model has other windows, waiting frames end and the new windows start.
 func TestSwapToOtherWindows(t *testing.T) {
 	c := newCutting(4, 2, 1, stream.PCM16, 2, stream.Policy{Mode: stream.Every})
 	if err := c.Submit(c.frame(c.samples(5))); err != nil {
@@ -180,7 +179,7 @@ func TestRequestsOfTheirOwn(t *testing.T) {
 	c.Close(stream.ByClient)
 }
 
-// The number of frames that wait after one that does not end is bounded.
+// The number of frames waiting behind an unfinished frame is bounded.
 func TestFillingIsBounded(t *testing.T) {
 	c := newCutting(1, 1<<20, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Latest})
 	for range stream.MaxWindow + 1 {
