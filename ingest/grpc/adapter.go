@@ -34,42 +34,42 @@ import (
 	"millrace/stream/buf"
 )
 
-// Options are the adapter's settings. A zero field takes its default.
+// Options are the adapter's settings. Zero fields take their defaults.
 type Options struct {
 	ingest.Limits               // of clients
-	Addr          string        // host:port; port 0 means a free one
+	Addr          string        // host:port; port 0 means any free port
 	Management    string        // a second address, which may be unix:PATH, at which calls that need role.Manage are answered; "" = there is none
-	SocketMode    fs.FileMode   // of the file of that unix socket
-	Apart         bool          // those calls are answered nowhere else
+	SocketMode    fs.FileMode   // mode of the unix socket's file
+	Apart         bool          // only Management answers calls of management
 	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
-	Managing      *accept.Limit // of those at Management; nil = Limit
-	SharedMemory  *shm.Registry // nil: it is turned off
+	Managing      *accept.Limit // limit of connections at Management; nil = Limit
+	SharedMemory  *shm.Registry // nil: shared memory is turned off
 	Root          string        // the program that is served alone; "" = none
 	Log           *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool
-	// Called is called after each call of a known method; nil = it is not called.
+	// Called is called after each call of a known method; nil = not called.
 	Called func(Called)
 }
 
-// Called is a call that has ended.
+// Called describes an ended call.
 type Called struct {
-	Method  string // its full name
+	Method  string // full name
 	Route   string // of a program's routes, which it names; "" = none
-	Version string // of the model, if the client named one and the call did not fail
+	Version string // of the model, if the client named a version and the call succeeded
 	Code    int    // the gRPC code
 	Took    time.Duration
-	InApp   time.Duration // of that in the application; 0 = not known
-	In, Out int           // bytes of its requests and of its replies, before compression; negative = not known
+	InApp   time.Duration // part of the time spent in the application; 0 = unknown
+	In, Out int           // bytes of the requests and of the replies, before compression; negative = unknown
 }
 
 // Adapter is the gRPC adapter.
 type Adapter struct {
 	opts     Options
 	ln       net.Listener
-	apart    net.Listener // at Options.Management; nil = there is none
+	apart    net.Listener // at Options.Management; nil = no such listener
 	contexts frames.Contexts
 	noModel  stream.FrameCounts
 	routines *routines.Group
@@ -84,7 +84,7 @@ var (
 	_ ingest.Starter   = (*Adapter)(nil)
 )
 
-// New returns an adapter that does not listen yet.
+// New returns an adapter. Call Listen or Serve to listen.
 func New(opts Options) *Adapter {
 	if opts.DrainTimeout <= 0 {
 		opts.DrainTimeout = 20 * time.Second
@@ -106,7 +106,7 @@ func New(opts Options) *Adapter {
 	return a
 }
 
-// Listen binds the address and returns it. Connections wait until Serve.
+// Listen binds and returns the address. Connections wait until Serve.
 func (a *Adapter) Listen() (net.Addr, error) {
 	ln, err := a.opts.Limit.Listen("grpc", a.opts.Addr)
 	if err != nil {
@@ -116,7 +116,7 @@ func (a *Adapter) Listen() (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// ListenManagement binds Options.Management and returns it. Connections wait until Serve.
+// ListenManagement binds and returns Options.Management. Connections wait until Serve.
 func (a *Adapter) ListenManagement() (net.Addr, error) {
 	ln, err := a.opts.Managing.ListenAt("management_grpc", a.opts.Management, a.opts.SocketMode)
 	if err != nil {
@@ -157,8 +157,8 @@ func (a *Adapter) Metrics() ingest.Metrics {
 
 // Bounds of a connection.
 const (
-	// streamWorkers is how many goroutines are kept for calls. The stack of a new one is copied
-	// when it grows, which takes a twentieth of a small call's time.
+	// streamWorkers is the number of goroutines kept for calls. A new goroutine copies its stack when the stack
+	// grows, at a cost of a twentieth of a small call's time.
 	streamWorkers = 64
 	// maxMetadata is the most bytes of a call's metadata.
 	maxMetadata = 64 << 10
@@ -166,8 +166,8 @@ const (
 	connectionTimeout = 10 * time.Second
 )
 
-// Serve answers calls until ctx ends, then lets those in flight finish within
-// DrainTimeout. It listens first if Listen was not called.
+// Serve answers calls until ctx ends, then lets calls in flight finish within DrainTimeout. Serve calls Listen if
+// needed.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	if a.ln == nil {
 		if _, err := a.Listen(); err != nil {
@@ -230,7 +230,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	svc.closing.Store(true)
 	close(svc.ended)
 	for _, ln := range listeners {
-		ln.endHandshakes() // which GracefulStop and Stop wait for
+		ln.endHandshakes() // GracefulStop and Stop wait for handshakes
 	}
 	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
 	defer limit.Stop()
@@ -240,7 +240,7 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	svc.oneShot.Close()
 	for len(errs) < len(listeners) {
 		err := <-served
-		if errors.Is(err, grpc.ErrServerStopped) { // ctx has ended before it began
+		if errors.Is(err, grpc.ErrServerStopped) { // ctx ended before Serve began
 			err = nil
 		}
 		errs = append(errs, err)
@@ -248,7 +248,8 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	return errors.Join(errs...)
 }
 
-// encrypted are the credentials of a server with TLS, but for unix sockets, which no other machine can read.
+// encrypted are the credentials of a server with TLS. Unix sockets stay unencrypted, since no other machine can read
+// them.
 type encrypted struct {
 	credentials.TransportCredentials
 }
@@ -266,13 +267,13 @@ func (e encrypted) Clone() credentials.TransportCredentials {
 	return encrypted{e.TransportCredentials.Clone()}
 }
 
-// listener has its connections known to calls.
+// listener adds each connection to the addresses seen by calls.
 type listener struct {
 	net.Listener
-	management bool // it is at Options.Management
+	management bool // listens at Options.Management
 
 	mu         sync.Mutex
-	handshakes map[*conn]struct{} // connections whose handshake has not ended; nil = no handshake begins any more
+	handshakes map[*conn]struct{} // connections with an unfinished handshake; nil = no new handshakes
 }
 
 func newListener(ln net.Listener, management bool) *listener {
@@ -300,7 +301,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// endHandshakes closes the connections whose handshake has not ended, and those that are accepted from now on.
+// endHandshakes closes connections with an unfinished handshake, and all connections accepted later.
 func (l *listener) endHandshakes() {
 	l.mu.Lock()
 	all := l.handshakes
@@ -311,14 +312,14 @@ func (l *listener) endHandshakes() {
 	}
 }
 
-// shaken says that the handshake of a connection has ended.
+// shaken marks the handshake of a connection as finished.
 func (l *listener) shaken(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.handshakes, c)
 }
 
-// conn is a connection whose address, which is all that gRPC tells of it, names it.
+// conn is a connection whose remote address refers to the connection, since gRPC shows calls only the address.
 type conn struct {
 	net.Conn
 	remote   clientAddr
@@ -346,11 +347,11 @@ func (c *conn) RemoteAddr() net.Addr { return &c.remote }
 type clientAddr struct {
 	net.Addr
 	of         net.Conn
-	management bool // it came to Options.Management
+	management bool // the connection came to Options.Management
 }
 
-// spoke marks the connection of a call as one that has sent a request. Calls that are refused do not count, so that
-// clients without credentials keep no connections from others by them.
+// spoke records that the connection of a call has sent a request. Refused calls do not count, so clients without
+// credentials cannot use refused calls to keep connections from other clients.
 func spoke(ctx context.Context) { accept.Spoke(connOf(ctx)) }
 
 // connOf returns the connection of a call, or nil.
@@ -363,13 +364,12 @@ func connOf(ctx context.Context) net.Conn {
 	return nil
 }
 
-// memoryOf returns in what the memory of a call's messages counts.
+// memoryOf returns the share of the budget that pays for the memory of a call's messages.
 func memoryOf(ctx context.Context) *buf.Share {
 	return accept.MemoryOf(connOf(ctx))
 }
 
-// unary calls Options.Called for calls with one reply, but for those of ModelInfer, and ends a
-// panic as an error.
+// unary calls Options.Called for calls with one reply except ModelInfer, and turns a panic into an error.
 func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 	begun := time.Now()
 	defer func() {
@@ -387,7 +387,7 @@ func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return next(ctx, req)
 }
 
-// sizeOf returns the size of a message; 0 when there is none.
+// sizeOf returns the size of a message; 0 without a message.
 func sizeOf(m any) int {
 	if m, ok := m.(proto.Message); ok {
 		return proto.Size(m)
@@ -395,7 +395,7 @@ func sizeOf(m any) int {
 	return 0
 }
 
-// stream does for calls with streams what unary does. That of ModelStreamInfer does it itself.
+// stream does for calls with streams the work of unary. ModelStreamInfer calls Options.Called itself.
 func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	b, err := s.begin(ss.Context(), info.FullMethod, info.IsClientStream)
 	defer b.end()

@@ -12,18 +12,17 @@ import (
 	"millrace/stream/buf"
 )
 
-// Bounds of what calls hold beside their messages.
+// Limits of a call's memory besides its messages.
 const (
-	// callSize is what a call is charged for itself: its goroutine, its place in the transport and
-	// metadata of up to smallMetadata.
+	// callSize is the charge for a call: its goroutine, its state in the transport and metadata up to smallMetadata.
 	callSize      = 16 << 10
 	smallMetadata = 4 << 10
-	// maxOpenMetadata is the most that the metadata of a call which needs no credentials may take.
+	// maxOpenMetadata is the maximum size of the metadata of a call without credentials.
 	maxOpenMetadata = 16 << 10
-	// fieldSize is what an entry of metadata takes beside its name and value.
+	// fieldSize is the overhead of a metadata entry besides its name and value.
 	fieldSize = 128
-	// maxWaiting is how many calls of one client that need no credentials may wait for their
-	// message, and maxAllWaiting how many of all clients: above that, each client may have one.
+	// maxWaiting limits how many calls of one client to methods without credentials may wait for their message.
+	// maxAllWaiting is the limit for all clients; above maxAllWaiting, each client may have one call.
 	maxWaiting    = 128
 	maxAllWaiting = 4096
 )
@@ -39,10 +38,11 @@ func metadataSize(md metadata.MD) int {
 	return n
 }
 
-// metadataKey is the key under which the context of a call has the size of its metadata if that is above smallMetadata.
+// metadataKey is the context key for the size of a call's metadata, set only above smallMetadata.
 type metadataKey struct{}
 
-// withSize returns ctx with the size of a call's metadata, or an error if a call that needs no credentials may not have as many.
+// withSize returns ctx with the size of a call's metadata, or an error if the metadata of a call without credentials
+// are too large.
 func withSize(ctx context.Context, needed role.Role, md metadata.MD) (context.Context, error) {
 	switch n := metadataSize(md); {
 	case n > maxOpenMetadata && needed == role.Open:
@@ -53,10 +53,10 @@ func withSize(ctx context.Context, needed role.Role, md metadata.MD) (context.Co
 	return ctx, nil
 }
 
-// waiting counts calls that need no credentials and whose message has not come, of all clients.
+// waiting counts the calls of all clients to methods without credentials whose message has not arrived.
 type waiting struct{ all atomic.Int64 }
 
-// add counts a call of a client, unless there are too many.
+// add counts a call of a client, or fails at the limit.
 func (w *waiting) add(of *accept.Use) error {
 	mine, all := of.Waiting.Add(1), w.all.Add(1)
 	switch {
@@ -75,18 +75,18 @@ func (w *waiting) remove(of *accept.Use) {
 	w.all.Add(-1)
 }
 
-// begun is what a call holds beside its messages, until end.
+// begun holds the resources of a call besides its messages, until end.
 type begun struct {
 	*service
-	use     *accept.Use // nil = its connection is not of package accept
-	charged int64       // to the budget and the client's share of it
-	waits   bool        // it is counted as waiting
-	open    bool        // it needs no credentials
+	use     *accept.Use // nil = the connection is not from package accept
+	charged int64       // charged to the budget and to the client's share
+	waits   bool        // counted in service.waiting
+	open    bool        // the method needs no credentials
 }
 
-// begin takes what a call holds beside its messages. Calls that need no credentials, which tell whether the server
-// is well, need nothing of the budget, and are bounded by their number. streams says that the client may send any number of
-// messages: when the server reads none, since the client reads no answers, the transport keeps what fits into the window.
+// begin charges a call for its memory besides messages. Methods without credentials, used for health checks, need no
+// budget; their number is limited instead. streams means that the client may send any number of messages. If the
+// client reads no answers, the server reads no messages, and the transport keeps a full window of messages.
 func (s *service) begin(ctx context.Context, method string, streams bool) (b begun, err error) {
 	b = begun{service: s, use: accept.UseOf(connOf(ctx)), open: Roles[method] == role.Open}
 	if b.open {
@@ -106,13 +106,13 @@ func (s *service) begin(ctx context.Context, method string, streams bool) (b beg
 	}
 	if err = s.gate.Memory().ChargeTo(n, b.share()); err == nil {
 		b.charged = n
-	} else if Roles[method] == role.Manage { // its message, which names the target, is not read
+	} else if Roles[method] == role.Manage { // the message, with the target's name, stays unread
 		s.audit(ctx, method, "", err)
 	}
 	return b, err
 }
 
-// share returns in what the memory of the client counts.
+// share returns the client's share of the budget.
 func (b *begun) share() *buf.Share {
 	if b.use == nil {
 		return nil
@@ -120,7 +120,7 @@ func (b *begun) share() *buf.Share {
 	return &b.use.Memory
 }
 
-// arrived says that the call's message has come, or its end.
+// arrived records that the call's message or the end of the call has arrived.
 func (b *begun) arrived() {
 	if b.waits {
 		b.waits = false
@@ -128,8 +128,8 @@ func (b *begun) arrived() {
 	}
 }
 
-// answered says that the call was answered. That makes the connection of a call that needs no credentials one that has sent a
-// request where no call needs them: the connections of other calls are it earlier.
+// answered records that the call was answered. A call to a method without credentials now marks its connection as
+// having sent a request, if no call needs credentials. The connections of other calls are marked earlier.
 func (b *begun) answered(ctx context.Context) {
 	switch {
 	case !b.open:
@@ -140,7 +140,7 @@ func (b *begun) answered(ctx context.Context) {
 	}
 }
 
-// end returns what the call holds.
+// end frees the call's resources.
 func (b *begun) end() {
 	b.arrived()
 	if b.charged > 0 {

@@ -19,7 +19,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// live is a backend that is live and has memory.
+// live is a backend with memory.
 type live struct {
 	ingest.Backend
 	pool *buf.Pool
@@ -33,7 +33,7 @@ func serveAlone(t *testing.T, opts Options, gate *ingest.Gate) (*Adapter, string
 	t.Helper()
 	opts.Addr = "127.0.0.1:0"
 	a := New(opts)
-	a.grace = time.Hour // which no test waits for
+	a.grace = time.Hour // longer than any test
 	at, err := a.Listen()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func connect(t *testing.T, at string) *grpc.ClientConn {
 	return conn
 }
 
-// begins begins a call whose message does not come.
+// begins begins a call without sending a message.
 func begins(ctx context.Context, t *testing.T, conn *grpc.ClientConn, method string) grpc.ClientStream {
 	t.Helper()
 	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
@@ -79,8 +79,8 @@ func ends(call grpc.ClientStream) error {
 	return err
 }
 
-// TestCallsThatWaitForTheirMessage: calls without credentials whose message does not come have a bound for each client, and one in all above
-// which each client has one. A call whose message has come makes room at once.
+// Calls without credentials that wait for a message have a limit for each client and a limit for all clients; above
+// the latter each client may have one call. An arriving message makes room at once.
 func TestCallsThatWaitForTheirMessage(t *testing.T) {
 	const method = inferencepb.GRPCInferenceService_ServerLive_FullMethodName
 	_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: 8}}, everybody(live{pool: buf.NewPool(1 << 30)}))
@@ -111,7 +111,7 @@ func TestCallsThatWaitForTheirMessage(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	for _, call := range all {
-		_ = call.SendMsg(&inferencepb.ServerLiveRequest{}) // or io.EOF, of those that were refused
+		_ = call.SendMsg(&inferencepb.ServerLiveRequest{}) // io.EOF for refused calls
 		_ = call.CloseSend()
 	}
 	for range maxWaiting {
@@ -141,8 +141,8 @@ func TestCallsThatWaitForTheirMessage(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMetadata: metadata of calls are in the budget and in the share of their client until the calls end, and calls that
-// need no credentials have little of them.
+// Metadata count in the budget and in the client's share until the call ends. Calls without credentials may have
+// little metadata.
 func TestMemoryOfMetadata(t *testing.T) {
 	pool := buf.NewPool(16 << 20)
 	pool.LimitShares(4)
@@ -179,7 +179,7 @@ func TestMemoryOfMetadata(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for pool.Stats().Leased > 0 { // the server hears of it a little later
+	for pool.Stats().Leased > 0 { // the server learns of the end a little later
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := inferencepb.NewGRPCInferenceServiceClient(conn).ServerMetadata(large, &inferencepb.ServerMetadataRequest{}); err != nil {
@@ -187,8 +187,8 @@ func TestMemoryOfMetadata(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWindows: what a client may send of a call with a stream of messages, while the server reads none, is in the budget and in the share
-// of the client until the call ends.
+// The window of a call with a stream of messages, filled by the client while the server reads nothing, counts in the
+// budget and in the client's share until the call ends.
 func TestMemoryOfWindows(t *testing.T) {
 	pool := buf.NewPool(16 << 20)
 	pool.LimitShares(10)
@@ -218,7 +218,7 @@ func TestMemoryOfWindows(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for pool.Stats().Leased > 0 { // the server hears of it a little later
+	for pool.Stats().Leased > 0 { // the server learns of the end a little later
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"millrace/stream/buf"
 )
 
-// call is one inference request.
 type call struct {
 	inference.Call
 	err   error      // why the message could not be read
 	in    int        // bytes of the message
 	head  [5]byte    // before the message
-	limit *timeLimit // nil = it had none yet
+	limit *timeLimit // nil = no time limit made yet
 	alloc func(n int) []byte
 
-	app    *stream.Model                  // that is asked without the name of a model, in messages of its own form; nil = none
-	forApp *inferencepb.ModelInferRequest // the message, if it is one for app; Request is empty then
+	// the application called without a model's name, in messages of the application's own form; nil = none
+	app    *stream.Model
+	forApp *inferencepb.ModelInferRequest // a message for app; Request is then empty
 
 	turn // in a call of ModelStreamInfer
 }
@@ -47,27 +47,25 @@ func (k *call) free() {
 }
 
 const (
-	// maxCopied is the largest output that is copied to the other parts of its message, which
-	// costs less than a part of its own. It is above the size below which package mem gives
-	// buffers no count of references.
+	// maxCopied is the size of the largest output copied into the head of its message, where a copy costs less than a
+	// separate part. maxCopied exceeds the size below which package mem gives buffers no reference count.
 	maxCopied = 8 << 10
-	// minHead is the least room for those parts, above that size too.
+	// minHead is the minimum size of a head, also above the limit of package mem for reference counts.
 	minHead = 4 << 10
-	// maxHead is the most room that a reply keeps for a later one.
+	// maxHead is the capacity of the largest head kept for a later reply.
 	maxHead = 64 << 10
-	// maxPrefix is the room for what is before a ModelInferResponse in a
-	// ModelStreamInferResponse: a tag and a length.
+	// maxPrefix is the room for the tag and length in front of a ModelInferResponse inside a
+	// ModelStreamInferResponse.
 	maxPrefix = 6
 )
 
-// reply is a message with the result of a request. Its large outputs are sent from the
-// result's memory, which is released when the transport has written it. It is used again
-// then.
+// reply is a message with the result of a request. The transport sends large outputs directly from the result's
+// memory; after the write, the reply releases this memory and is reused.
 //
-// The transport drops what it has not written of a call that ends early, and does not always
-// return it. The memory of such a reply is released when the garbage collector finds it.
+// When a call ends early, the transport drops unwritten buffers and does not always return the buffers. The garbage
+// collector then finds the reply and releases the memory.
 type reply struct {
-	head   []byte   // the message without its large outputs
+	head   []byte   // the message without large outputs
 	begins int      // where in head the message begins
 	cuts   []int    // where in head each large output follows
 	large  [][]byte // the large outputs
@@ -77,8 +75,8 @@ type reply struct {
 	sent   []byte // head from begins on
 }
 
-// held is the memory of a reply, nil = none. It is not the result, from which the reply can be
-// reached, so that no reply would be garbage.
+// held is the memory of a reply; nil = none. held does not refer to the result: the result refers to the reply, so
+// the reply would never become garbage.
 type held struct{ *buf.Buf }
 
 func (h *held) release() {
@@ -103,8 +101,8 @@ func (r *reply) free() {
 	replies.Put(r)
 }
 
-// newReply makes the message of k.Response, whose data are in the memory of result: for
-// a stream as a ModelStreamInferResponse. It takes over result unless it fails.
+// newReply makes the message of k.Response, whose data are in the memory of result. With forStream the message is a
+// ModelStreamInferResponse. newReply takes over result unless newReply fails.
 func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 	r := replies.Get().(*reply)
 	head, err := oip.AppendProto(r.head[:maxPrefix], &k.Response)
@@ -132,7 +130,7 @@ func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 		r.begins -= copy(r.head[maxPrefix-len(p):], p)
 		r.size += len(p)
 	}
-	if len(r.large) == 0 && result != nil { // all of it was copied
+	if len(r.large) == 0 && result != nil { // all outputs were copied
 		result.Release()
 	} else if result != nil {
 		r.lease.Buf, result.Lease = result.Lease, nil
@@ -141,8 +139,7 @@ func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 	return r, nil
 }
 
-// buffers returns the message as the transport takes it. Buffers that it has done with come
-// back to parts.Put.
+// buffers returns the message in the transport's form. The transport returns written buffers to parts.Put.
 func (r *reply) buffers() mem.BufferSlice {
 	r.parts.left.Store(int32(1 + len(r.large)))
 	r.sent = r.head[r.begins:]
@@ -160,6 +157,6 @@ func (r *reply) buffers() mem.BufferSlice {
 	if from < len(r.sent) {
 		out = append(out, whole.Slice(from, len(r.sent)))
 	}
-	whole.Free() // its slices hold it
+	whole.Free() // the slices of whole hold references
 	return out
 }

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec writes the replies to inference requests without the generated messages, which would
-// copy each tensor twice. All other messages are written by those. What is received does not come
-// here: see service.receive.
+// codec writes the replies to inference requests without the generated messages, since generated messages would copy
+// each tensor twice. Generated messages write all other replies. Received messages bypass the codec: see
+// service.receive.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }

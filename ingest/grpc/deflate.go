@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// deflate is the compression of messages that gRPC calls deflate, which is zlib's format.
-// grpc-go has only gzip; the C++ and Python clients have both.
+// deflate is the message compression called deflate in gRPC, with the format of zlib. grpc-go has only gzip; the C++
+// and Python clients have both.
 type deflate struct{ writers, readers sync.Pool }
 
 func init() { encoding.RegisterCompressor(new(deflate)) }
@@ -33,13 +33,13 @@ type deflateWriter struct {
 	of *deflate
 }
 
-// Close writes what is left and gives the writer back.
+// Close writes the remaining data and returns the writer to the pool.
 func (w *deflateWriter) Close() error {
 	defer w.of.writers.Put(w)
 	return w.Writer.Close()
 }
 
-// Decompress implements encoding.Compressor. The caller bounds what comes out.
+// Decompress implements encoding.Compressor. The caller limits the size of the output.
 func (d *deflate) Decompress(from io.Reader) (io.Reader, error) {
 	r, ok := d.readers.Get().(*deflateReader)
 	if !ok {

@@ -1,11 +1,10 @@
-// Package grpc is the gRPC adapter: it owns the gRPC listener and serves the gRPC form of the
-// Open Inference Protocol with Triton's extensions (service inference.GRPCInferenceService),
-// the standard health protocol, for the whole server under the empty name and for
-// each model under its own, and server reflection.
+// Package grpc is the gRPC adapter. The adapter owns the gRPC listener and serves the gRPC form of the Open Inference
+// Protocol with Triton's extensions (service inference.GRPCInferenceService), the standard health protocol (the empty
+// name for the server, a model's name for the model), and server reflection.
 //
-// The messages of inference are read and written by package oip from and to leased memory; a
-// frame's data are copied once, from the transport's buffers, and those of a result not at
-// all where they are large. The memory of each message is leased before it is read. All other messages are those of package inferencepb.
+// Package oip reads and writes inference messages in leased memory. A frame's data are copied once, from the
+// transport's buffers; large outputs of a result are not copied. The memory of each message is leased before reading
+// the message. Package inferencepb reads and writes all other messages.
 //
-// It must not know worker groups, queues or batches.
+// Package grpc must not know worker groups, queues or batches.
 package grpc

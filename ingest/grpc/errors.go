@@ -10,7 +10,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// statusCodes is the only place where codes are translated to those of gRPC.
+// statusCodes is the only translation of codes to gRPC codes.
 var statusCodes = map[stream.Code]codes.Code{
 	stream.InvalidArgument:  codes.InvalidArgument,
 	stream.TooLarge:         codes.InvalidArgument,
@@ -29,7 +29,7 @@ var statusCodes = map[stream.Code]codes.Code{
 	stream.Internal:         codes.Internal,
 }
 
-// statusError translates an error to a gRPC status, which says when to try again if that may help.
+// statusError translates an error to a gRPC status, with the time for a retry if a retry may help.
 func statusError(err error) error {
 	err, _ = coded.Told(err)
 	code, known := statusCodes[stream.CodeOf(err)]
@@ -45,7 +45,7 @@ func statusError(err error) error {
 	return st.Err()
 }
 
-// told returns what the client of a call is told of err, and logs what it is not told.
+// told returns the part of err for the client of a call, and logs errors hidden from the client.
 func (s *service) told(err error) error {
 	told, log := coded.Told(err)
 	if log {
@@ -54,5 +54,5 @@ func (s *service) told(err error) error {
 	return told
 }
 
-// statusError is the status of err, of which is logged what the client is not told.
+// statusError returns the status of err, and logs errors hidden from the client.
 func (s *service) statusError(err error) error { return statusError(s.told(err)) }

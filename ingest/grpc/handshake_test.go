@@ -12,8 +12,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// TestHandshakesEndAtTheShutdown: the end of the server does not wait for clients that have begun a handshake, or have only connected, and go
-// no further, while a connection whose handshake has ended is told that the server ends.
+// The shutdown does not wait for clients that have only connected or have an unfinished handshake. A connection with
+// a finished handshake is told of the shutdown.
 func TestHandshakesEndAtTheShutdown(t *testing.T) {
 	for name, c := range map[string]struct {
 		tls  *tls.Config
@@ -58,7 +58,7 @@ func TestHandshakesEndAtTheShutdown(t *testing.T) {
 			if whole != nil {
 				_ = frames.WritePing(false, [8]byte{1})
 			}
-			for answered := whole == nil; !answered; { // which is done after the handshake
+			for answered := whole == nil; !answered; { // the answer follows the handshake
 				f, err := frames.ReadFrame()
 				if err != nil {
 					t.Fatal(err)

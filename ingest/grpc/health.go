@@ -17,18 +17,17 @@ import (
 const (
 	// watchInterval is the time between two checks of a watched service.
 	watchInterval = 500 * time.Millisecond
-	// watchingClients is how many clients may have the most watchers. A watcher costs little, and a
-	// client of gRPC that cannot watch takes the server for down.
+	// watchingClients is the number of clients with the maximum number of watchers each. A watcher costs little, and
+	// a gRPC client that cannot watch considers the server down.
 	watchingClients = 16
 )
 
-// health answers from the state of the backend at the time of each call, so that there
-// is no copy of it to keep up to date.
+// health answers from the state of the backend at the time of each call. No copy of the state exists.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	gate     *ingest.Gate
 	may      func(ctx context.Context, model string) error // why a client may not ask about a model, as a status
-	most     int64                                         // watchers of one client at once
+	most     int64                                         // maximum number of concurrent watchers of one client
 	watchers atomic.Int64                                  // calls of Watch
 	ended    chan struct{}
 	once     sync.Once
@@ -38,7 +37,7 @@ func newHealth(gate *ingest.Gate, most int, may func(ctx context.Context, model 
 	return &health{gate: gate, may: may, most: int64(most), ended: make(chan struct{})}
 }
 
-// end tells the watchers that nothing is served any more, and ends their calls.
+// end tells the watchers that the server serves nothing any more, and ends their calls.
 func (h *health) end() { h.once.Do(func() { close(h.ended) }) }
 
 func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
@@ -89,8 +88,8 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 	return out, nil
 }
 
-// Watch implements the health protocol: it sends the present state, and each change of
-// it. A call lasts until its client ends it; one too many fails with Unavailable.
+// Watch implements the health protocol: Watch sends the present state and each change of the state. A call lasts
+// until its client ends the call. Calls above the limit fail with Unavailable.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
 	if err := h.may(to.Context(), in.GetService()); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.
 	defer tick.Stop()
 	last := grpc_health_v1.HealthCheckResponse_ServingStatus(-1)
 	for {
-		s, _ := h.status(in.GetService()) // an unknown model has its own state here
+		s, _ := h.status(in.GetService()) // here an unknown model has its own state
 		if s != last {
 			if err := to.Send(&grpc_health_v1.HealthCheckResponse{Status: s}); err != nil {
 				return err

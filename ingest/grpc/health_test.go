@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// It looks every ten seconds whether its server has ended.
+		// The pool looks every ten seconds for the end of its server.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
@@ -35,7 +35,7 @@ func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This ends a test that hangs.
+	// Ends a hanging test.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	running, stop := context.WithCancel(ctx)
@@ -51,8 +51,7 @@ func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.S
 	return ctx, s, grpc_health_v1.NewHealthClient(conn), stop, done
 }
 
-// Calls without an end are bounded. Others continue, and the place of a call that ends
-// is free.
+// The number of endless calls is limited. Other calls continue, and an ended call makes room.
 func TestWatchersAreBounded(t *testing.T) {
 	ctx, _, client, _, _ := start(t, ingest.Limits{MaxWatchers: 2})
 	watch := func() (end func(), err error) {
@@ -81,7 +80,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	first()
-	for { // the server hears of it a little later
+	for { // the server learns of the end a little later
 		again, err := watch()
 		again()
 		if err == nil {
@@ -131,7 +130,7 @@ func TestHealth(t *testing.T) {
 	if err != nil || list.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING || list.Statuses["echo"].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", list, err)
 	}
-	// The end of the server ends endless calls, so that they do not delay the drain.
+	// The end of the server ends endless calls, so that these calls do not delay the drain.
 	stop()
 	for {
 		r, err := watch.Recv()

@@ -14,8 +14,8 @@ import (
 	"millrace/stream"
 )
 
-// serviceDesc is the generated description of the service, but for the two methods whose
-// messages the codec reads and writes itself.
+// serviceDesc is the generated description of the service, except for the two methods whose messages the codec reads
+// and writes.
 var serviceDesc = func() grpc.ServiceDesc {
 	d := inferencepb.GRPCInferenceService_ServiceDesc
 	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
@@ -41,7 +41,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	begun := time.Now()
 	size := 0
 	defer func() {
-		if k == nil { // the application's method has counted it
+		if k == nil { // the application's method has counted the call
 			return
 		}
 		if v := recover(); v != nil {
@@ -69,8 +69,8 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	return r, nil
 }
 
-// versionOf returns the version that an answered request named: only one that exists, so that
-// clients cannot make labels of metrics.
+// versionOf returns the version named by an answered request. Only existing versions count, so clients cannot make
+// labels of metrics.
 func versionOf(k *call, err error) string {
 	if err != nil {
 		return ""
@@ -94,7 +94,7 @@ func (s *service) infer(ctx context.Context, k *call) (*reply, error) {
 	if err = k.Reply(); err == nil {
 		var r *reply
 		if r, err = newReply(k, k.Result, false); err == nil {
-			k.Result = nil // it is the reply's
+			k.Result = nil // the reply owns the result
 			return r, nil
 		}
 	}
@@ -102,8 +102,7 @@ func (s *service) infer(ctx context.Context, k *call) (*reply, error) {
 	return nil, err
 }
 
-// frame makes f of the request that k has read, unless there was an error before. f keeps
-// its trace context.
+// frame fills f from the request read by k, unless err is set. f keeps its trace context.
 func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error) (*stream.Model, error) {
 	if err != nil {
 		return nil, err
@@ -141,13 +140,13 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	return m, nil
 }
 
-// headersKey is the key in a call's context of its trace headers.
+// headersKey is the context key of a call's trace headers.
 type headersKey struct{}
 
-// traceHeaders are the names of the headers that say which trace a request belongs to.
+// traceHeaders are the names of the headers with a request's trace context.
 var traceHeaders = []string{"traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "x-b3-flags", "uber-trace-id"}
 
-// withTrace keeps the trace context of a call's metadata in its context.
+// withTrace stores the trace context from a call's metadata in its context.
 func (s *service) withTrace(ctx context.Context, md metadata.MD) context.Context {
 	var h frames.TraceHeaders
 	found := false
@@ -163,8 +162,8 @@ func (s *service) withTrace(ctx context.Context, md metadata.MD) context.Context
 	return context.WithValue(ctx, headersKey{}, s.contexts.Request(&h))
 }
 
-// context returns a frame with the call's trace context, and whether the call has one. The
-// error is that of a server that starts or ends.
+// context returns a frame with the call's trace context, and whether the call has a trace context. The error says
+// that the server is starting or ending.
 func (s *service) context(ctx context.Context) (traced bool, f stream.Frame, err error) {
 	f.TraceContext, traced = ctx.Value(headersKey{}).(stream.TraceContext)
 	if s.closing.Load() {
@@ -173,7 +172,7 @@ func (s *service) context(ctx context.Context) (traced bool, f stream.Frame, err
 	return traced, f, err
 }
 
-// traceresponse tells a client that sent a trace context which trace its request belongs to.
+// traceresponse tells a client that sent a trace context the trace of its request.
 func (s *service) traceresponse(ctx context.Context, traced bool, r *stream.Result) {
 	if traced && r != nil {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("traceresponse", string(frames.AppendTraceresponse(nil, r))))

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/inferencepb"
 )
 
-// TestInferSizes: what is sent comes back, whether it is copied or sent from the model's
-// memory, in one frame of HTTP/2 or in many, and compressed.
+// An identity model returns the input, whether the output is copied or sent from the model's memory, in one HTTP/2
+// frame or in many, and with compression.
 func TestInferSizes(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10, 1 << 20, 3 << 20} {
@@ -34,7 +34,7 @@ func TestInferSizes(t *testing.T) {
 	}
 }
 
-// TestInferSeveralTensors: large and small outputs, in any order, lie where they belong.
+// Large and small outputs, in any order, arrive in their places.
 func TestInferSeveralTensors(t *testing.T) {
 	r := serve(t, nil, identity)
 	in := &inferencepb.ModelInferRequest{ModelName: "identity"}

@@ -16,8 +16,8 @@ import (
 	"millrace/workers"
 )
 
-// TestPictures: a picture is the element of a BYTES tensor, raw or typed, as it is or in base64,
-// and what is none is refused with its place.
+// A picture is the element of a BYTES tensor, raw or typed, plain or in base64. An element that is no picture is
+// refused with its position.
 func TestPictures(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "find", Source: "motion"})
 	var b bytes.Buffer

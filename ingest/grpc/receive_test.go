@@ -19,11 +19,11 @@ import (
 	"millrace/server"
 )
 
-// unfinished is a message of size bytes without its last ones.
+// unfinished is a message of size bytes without its last bytes.
 type unfinished struct {
 	ctx  context.Context
 	size int
-	at   int // bytes that were read, with the 5 before the message
+	at   int // bytes read, including the 5 bytes before the message
 }
 
 func (u *unfinished) Read(b []byte) (n int, err error) {
@@ -39,8 +39,8 @@ func (u *unfinished) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// TestUnfinishedMessages: the memory of messages that are not complete is that of the budget,
-// by every method. Those for which there is none are refused, and others go on.
+// Incomplete messages take memory of the budget, in every method. Without memory a message is refused, and other
+// messages go on.
 func TestUnfinishedMessages(t *testing.T) {
 	for _, method := range []string{
 		pb.GRPCInferenceService_ModelInfer_FullMethodName, pb.GRPCInferenceService_ModelStreamInfer_FullMethodName,
@@ -78,7 +78,8 @@ func TestUnfinishedMessages(t *testing.T) {
 					statuses <- resp.Status
 				}()
 			}
-			if method != pb.GRPCInferenceService_ModelStreamInfer_FullMethodName { // which skips what it refuses
+			// ModelStreamInfer skips refused messages
+			if method != pb.GRPCInferenceService_ModelStreamInfer_FullMethodName {
 				for range calls - 4 {
 					select {
 					case s := <-statuses:
@@ -107,8 +108,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	}
 }
 
-// TestAnnouncedMessages: messages of which little has arrived hold little of the budget, and
-// others are served.
+// Barely begun messages hold little of the budget, and other calls are served.
 func TestAnnouncedMessages(t *testing.T) {
 	const calls, size, sent = 64, 8<<20 - 1, 5 << 10
 	r := serve(t, func(c *server.Config) { c.Memory.Budget = 36 << 20 }, identity)
@@ -143,7 +143,7 @@ func TestAnnouncedMessages(t *testing.T) {
 	r.noLeases()
 }
 
-// liveHeap returns the bytes of the heap that are in use.
+// liveHeap returns the number of heap bytes in use.
 func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -152,7 +152,7 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestOneMessage: a call with one message has no second one and no less.
+// A unary call has exactly one message.
 func TestOneMessage(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, n := range []int{0, 2} {

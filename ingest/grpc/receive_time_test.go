@@ -21,27 +21,26 @@ import (
 	"millrace/stream/buf"
 )
 
-// memoryOnly is a backend of which only the memory is used.
+// memoryOnly is a backend used only for its memory.
 type memoryOnly struct {
 	ingest.Backend
 	pool *buf.Pool
 }
 
-// everybody returns a gate to a backend for which clients need no credentials.
+// everybody returns a gate to a backend without credentials.
 func everybody(b ingest.Backend) *ingest.Gate {
 	return ingest.NewGate(b, access.Everybody(access.Quotas{}))
 }
 
 func (m memoryOnly) Memory() *buf.Pool { return m.pool }
 
-// TestTimeOfMessages: a message that does not become complete ends its call after the time that
-// it may take, and its memory is released then; one that is complete in that time is answered. What
-// was only announced gives no time.
+// An incomplete message ends its call after the message's time limit and releases its memory. A message completed
+// within the limit is answered. Announced bytes do not extend the limit; only arrived bytes do.
 func TestTimeOfMessages(t *testing.T) {
 	for _, c := range []struct {
 		size  int
-		lacks int           // bytes at its end that are not sent at once
-		after time.Duration // after which the rest is sent; 0 = never
+		lacks int           // bytes at the end, not sent at once
+		after time.Duration // delay before sending the rest; 0 = never
 		took  time.Duration
 		code  string
 	}{
@@ -50,14 +49,14 @@ func TestTimeOfMessages(t *testing.T) {
 		{8 << 20, 8<<20 - 10, 0, 47 * time.Second, "4"},
 		{8 << 20, 6 << 20, 0, (15 + 96) * time.Second, "4"},
 		{10, 10 + 5, 0, 15 * time.Second, "4"}, // nothing is sent
-		{10, 10 + 2, 0, 15 * time.Second, "4"}, // the beginning of its header
+		{10, 10 + 2, 0, 15 * time.Second, "4"}, // the beginning of the header
 		{10, 10 + 5, 14 * time.Second, 14 * time.Second, "13"},
 		{10, 3, 14 * time.Second, 14 * time.Second, "13"}, // the message was read, and is none
 		{1 << 20, 3, 46 * time.Second, 46 * time.Second, "13"},
 		{4 << 20, 3, 142 * time.Second, 142 * time.Second, "13"},
 	} {
 		t.Run(fmt.Sprintf("%d bytes, the last %d after %v", c.size, c.lacks, c.after), func(t *testing.T) {
-			// Calls that are used again keep their timers, which are of one bubble.
+			// Reused calls keep their timers, and each timer belongs to one bubble.
 			pool := calls.New
 			calls = sync.Pool{New: pool}
 			defer func() { calls = sync.Pool{New: pool} }()

@@ -25,7 +25,7 @@ import (
 	"millrace/workers"
 )
 
-// bytesCodec sends bytes as they are.
+// bytesCodec sends bytes unchanged.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "proto" }
@@ -44,8 +44,7 @@ func isStatus(t *testing.T, err error, code codes.Code, text string) {
 	}
 }
 
-// TestBrokenMessages: what is no message is refused, by unary calls and in streams, and others
-// are answered as before.
+// Unary calls and streams refuse broken messages, and other messages are answered as before.
 func TestBrokenMessages(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, body := range []string{"\x0a", "\x0a\xff\xff\xff\xff\x0f", "\x2a\x02\x0a\x09", "\x00", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", strings.Repeat("\x0b", 20000)} {
@@ -73,7 +72,7 @@ func TestBrokenMessages(t *testing.T) {
 	isStatus(t, err, codes.InvalidArgument, "model_name: is missing")
 }
 
-// TestLargeMessages: the limit is that of a message before and after it is decompressed.
+// The size limit applies to a message before and after decompression.
 func TestLargeMessages(t *testing.T) {
 	r := serve(t, func(c *server.Config) { c.Limits.MaxMessage = 64 << 10 }, identity)
 	for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}, {grpc.UseCompressor("deflate")}} {
@@ -98,7 +97,7 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// TestDeadline: a call whose time is over while it waits ends then, and frees its place.
+// A waiting call ends at its deadline and frees its place.
 func TestDeadline(t *testing.T) {
 	r := serve(t, nil, slow("1s"))
 	var wg sync.WaitGroup
@@ -116,8 +115,8 @@ func TestDeadline(t *testing.T) {
 	r.until(func() bool { return r.waiting() == 0 && r.places() == 1 })
 }
 
-// TestClientsThatLeave: calls that are cancelled at any moment, with answers that are sent from
-// the models' memory, leave no memory leased; the end of serve looks for it.
+// Calls cancelled at any moment, with answers sent from the models' memory, leave no leased memory; the end of serve
+// checks the leases.
 func TestClientsThatLeave(t *testing.T) {
 	r := serve(t, nil, identity)
 	big := raw("identity", "", pattern(600<<10))
@@ -150,7 +149,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a client that takes no answers holds its own requests back, with bounded memory.
+// A client that reads no answers delays only its own requests, with limited memory.
 func TestSlowReader(t *testing.T) {
 	r := serve(t, nil, identity)
 	s := r.open()
@@ -207,7 +206,7 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// TestRepository: what of loads is of gRPC only.
+// The parts of loads that only gRPC has.
 func TestRepository(t *testing.T) {
 	r := serve(t, nil, identity)
 	param := func(v any) *pb.ModelRepositoryParameter {
@@ -246,7 +245,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// TestSharedMemory: raw contents are those of the inputs that are not in shared memory.
+// Raw contents belong to the inputs outside of shared memory.
 func TestSharedMemory(t *testing.T) {
 	r := serve(t, nil, identity)
 	f, err := os.CreateTemp(shm.Folder, "millrace-test-")
@@ -294,7 +293,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// TestTrace: a call with a trace context is told which trace it belongs to.
+// The reply to a call with a trace context names the trace of the call.
 func TestTrace(t *testing.T) {
 	r := serve(t, nil, identity)
 	const trace = "0af7651916cd43dd8448eb211c80319c"

@@ -13,11 +13,10 @@ import (
 	"millrace/stream"
 )
 
-// endpointHeader is the metadata of the reply to a load with the name under which the model is
-// served.
+// endpointHeader is the metadata entry, in the reply to a load, with the name that serves the model.
 const endpointHeader = "millrace-endpoint"
 
-// checkRepository refuses the name of a repository: there is one, without a name.
+// checkRepository refuses names of repositories, since the only repository has no name.
 func checkRepository(name string) error {
 	if name != "" {
 		return statusError(stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", name))
@@ -25,7 +24,7 @@ func checkRepository(name string) error {
 	return nil
 }
 
-// models are the models as the client of a call may use them.
+// models returns the models with the rights of a call's client.
 func (s *service) models(ctx context.Context) ingest.Repository {
 	return client(ctx).Models()
 }
@@ -42,9 +41,9 @@ func (s *service) RepositoryIndex(ctx context.Context, in *inferencepb.Repositor
 	return out, nil
 }
 
-// RepositoryModelLoad implements the service. The reply of the protocol has no room for the
-// name of the endpoint, which differs from the model's when it is loaded with other
-// parameters again; it is in the call's header.
+// RepositoryModelLoad implements the service. The protocol's reply has no field for the endpoint's name, which
+// differs from the model's name when the model is loaded again with other parameters. The call's header has the
+// endpoint's name.
 func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.RepositoryModelLoadRequest) (*inferencepb.RepositoryModelLoadResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err

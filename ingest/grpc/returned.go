@@ -6,8 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// returned is where the transport returns the buffers of a reply; with the last one the reply
-// is free.
+// returned receives the buffers of a reply back from the transport. The last buffer frees the reply.
 type returned struct {
 	reply *reply
 	left  atomic.Int32
@@ -15,7 +14,7 @@ type returned struct {
 
 var _ mem.BufferPool = (*returned)(nil)
 
-// Get implements mem.BufferPool. It is not called for buffers that exist.
+// Get implements mem.BufferPool. Existing buffers never call Get.
 func (*returned) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put implements mem.BufferPool.

@@ -10,8 +10,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// TestDroppedBuffers: the memory of a reply whose buffers the transport drops without returning
-// them, as grpc-go does when a call ends before they are written, is released.
+// The memory of a reply is released even if the transport drops the reply's buffers without returning the buffers, as
+// grpc-go does when a call ends before the write.
 func TestDroppedBuffers(t *testing.T) {
 	pool := buf.NewPool(0)
 	const size = 100 << 10

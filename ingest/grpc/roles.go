@@ -22,8 +22,8 @@ import (
 	"millrace/stream"
 )
 
-// Roles are the roles that calls need, by the full name of their method. The server does not start with a method
-// that has none. Those that change settings when they have some need role.Manage then.
+// Roles maps the full name of each method to the role needed. The server does not start with a method without a role.
+// Methods that may carry settings need role.Manage when a message does carry settings.
 var Roles = map[string]role.Role{
 	"/inference.GRPCInferenceService/ServerLive":                   role.Open,
 	"/inference.GRPCInferenceService/ServerReady":                  role.Open,
@@ -72,8 +72,8 @@ func checkRoles(s *grpc.Server) error {
 	return nil
 }
 
-// enter returns ctx with the client of a call, or the error of a client that may not call the method. A client of an unknown method enters,
-// too, so that clients without credentials learn nothing.
+// enter returns ctx with the client of a call, or an error if the client may not call the method. Clients of unknown
+// methods enter too, so that clients without credentials learn nothing.
 func (s *service) enter(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
 	needed, known := Roles[method]
 	elsewhere := needed == role.Manage && s.isElsewhere(ctx)
@@ -92,7 +92,7 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	}
 	ctx = context.WithValue(ctx, ingest.ClientKey{}, client)
 	if err != nil {
-		if needed == role.Manage { // its message, which names the target, is not read
+		if needed == role.Manage { // the message, with the target's name, stays unread
 			s.audit(ctx, method, "", err)
 		}
 		return nil, statusError(err)
@@ -104,7 +104,7 @@ func (s *service) enter(ctx context.Context, method string, md metadata.MD) (con
 	return ctx, nil
 }
 
-// credentialsOf returns the credentials of a call: those of its metadata, and the certificate that its client has shown.
+// credentialsOf returns the credentials of a call: the metadata's credentials and the client certificate.
 func credentialsOf(ctx context.Context, md metadata.MD) access.Credentials {
 	c := access.Credentials{Certificates: certificates(ctx), Conn: connOf(ctx)}
 	for _, name := range []string{access.KeyName, "rpc-auth-header"} {
@@ -131,7 +131,8 @@ func forwarded(md metadata.MD) string {
 // modelReady is a method that a setting opens to everybody.
 const modelReady = "/inference.GRPCInferenceService/ModelReady"
 
-// mayAskHealth returns an error for a client that may not ask whether a model is ready. The health of the server is open.
+// mayAskHealth returns an error for a client that may not ask whether a model is ready. Everybody may ask for the
+// health of the server.
 func (s *service) mayAskHealth(ctx context.Context, model string) error {
 	if model == "" || s.OpenHealth || !s.gate.Required() {
 		return nil
@@ -147,7 +148,7 @@ func (s *service) mayAskHealth(ctx context.Context, model string) error {
 	return nil
 }
 
-// isElsewhere reports whether calls that need role.Manage are not answered on the connection of a call.
+// isElsewhere reports whether only another address answers calls that need role.Manage.
 func (s *service) isElsewhere(ctx context.Context) bool {
 	if !s.Apart {
 		return false
@@ -165,8 +166,9 @@ func client(ctx context.Context) *ingest.Client {
 	return ingest.ClientOf(ctx.Value(ingest.ClientKey{}))
 }
 
-// endsWithCredentials ends a call with streams at once when the credentials of its client are not valid any more, also while it
-// waits for a client that reads nothing. revoked, which has room, then has the reason. The caller calls ended after the call.
+// endsWithCredentials ends a call with streams as soon as the client's credentials become invalid, even while the
+// call waits for a client that reads nothing. The reason is then sent to revoked, which must have room. The caller
+// calls ended after the call.
 func (s *service) endsWithCredentials(ctx context.Context, revoked chan<- error) (ended func()) {
 	call, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
 	if !ok {
@@ -174,11 +176,11 @@ func (s *service) endsWithCredentials(ctx context.Context, revoked chan<- error)
 	}
 	return client(ctx).OnEnd(func(err error) {
 		revoked <- err
-		_ = call.WriteStatus(status.Convert(statusError(err))) // which ends ctx
+		_ = call.WriteStatus(status.Convert(statusError(err))) // ends ctx
 	})
 }
 
-// manages reports whether a call of a method needs role.Manage: by itself, or because its message changes settings.
+// manages reports whether a call needs role.Manage: always for its method, or because the message changes settings.
 func manages(method string, in any) bool {
 	switch in := in.(type) {
 	case *inferencepb.TraceSettingRequest:
@@ -189,7 +191,7 @@ func manages(method string, in any) bool {
 	return Roles[method] == role.Manage
 }
 
-// targetOf returns what a call that manages names, or "".
+// targetOf returns the name of a management call's target, or "".
 func targetOf(in any) string {
 	switch in := in.(type) {
 	case interface{ GetModelName() string }:
@@ -200,16 +202,16 @@ func targetOf(in any) string {
 	return ""
 }
 
-// audit writes a line of the audit log about a call that manages.
+// audit writes a line about a management call to the audit log.
 func (s *service) audit(ctx context.Context, method, target string, err error) {
 	var from net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr
 		if a, ok := from.(*clientAddr); ok {
-			from = a.Addr // which says whether it is that of a proxy
+			from = a.Addr // the inner address knows whether a proxy reported the address
 		}
 	}
-	if st, ok := status.FromError(err); ok && err != nil { // what the method has returned
+	if st, ok := status.FromError(err); ok && err != nil { // an error returned by the method
 		is := stream.Unavailable
 		for code, to := range statusCodes {
 			if to == st.Code() && to != codes.Unavailable && code != stream.TooLarge {
@@ -222,7 +224,7 @@ func (s *service) audit(ctx context.Context, method, target string, err error) {
 	s.gate.Audit(access.Act{By: client(ctx).Principal(), Remote: from, Forwarded: forwarded(md), Protocol: "grpc", Verb: method, Target: target, Err: err})
 }
 
-// certificates returns the certificate that a client has shown, with those that it has sent after it, or nil.
+// certificates returns the client's certificate followed by the chain sent by the client, or nil.
 func certificates(ctx context.Context) []*x509.Certificate {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -232,7 +234,8 @@ func certificates(ctx context.Context) []*x509.Certificate {
 	return info.State.PeerCertificates
 }
 
-// mayManage returns an error if the client of a call has not role.Manage, or the call did not come to where that is used.
+// mayManage returns an error if the client of a call lacks role.Manage, or the call came to an address without
+// management.
 func (s *service) mayManage(ctx context.Context) error {
 	if s.isElsewhere(ctx) {
 		return stream.Errorf(stream.Unsupported, "settings", "cannot be changed at this address")
@@ -240,20 +243,20 @@ func (s *service) mayManage(ctx context.Context) error {
 	return client(ctx).For(access.Need{Role: role.Manage, Scope: access.ClientScope})
 }
 
-// mayInfer returns an error if the client of a call that infers may not use a model.
+// mayInfer returns an error if the client of an inference call may not use a model.
 func mayInfer(ctx context.Context, model string) error {
 	return client(ctx).Judge(access.Need{Role: role.Infer, Model: model, Scope: access.ClientScope})
 }
 
-// mayUse returns an error if a client that is limited to some models calls a method for another model, or a method that is not about models
-// that its message names.
+// mayUse returns an error if a client limited to some models calls a method for another model, or calls a method
+// whose message names no model.
 func mayUse(ctx context.Context, method string, in any) error {
 	if !client(ctx).Principal().Limited() {
 		return nil
 	}
 	need := access.Need{Role: Roles[method], Scope: access.ClientScope}
 	switch in := in.(type) {
-	case *call, *inferencepb.ModelInferRequest: // frame checks it
+	case *call, *inferencepb.ModelInferRequest: // frame checks the model
 		return nil
 	case *inferencepb.ModelMetadataRequest, *inferencepb.ModelReadyRequest, *inferencepb.ModelConfigRequest, *inferencepb.RepositoryModelLoadRequest, *inferencepb.RepositoryModelUnloadRequest,
 		*inferencepb.ModelLoadRequest, *inferencepb.ModelUnloadRequest, *inferencepb.WorkerLoadRequest, *inferencepb.WorkerUnloadRequest:

@@ -8,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// TestRoomInSum: a worker waits 10 s for a client that reads slowly, for all partial results of a
-// request together, and again for the next request.
+// A worker waits 10 s for a slow client: the limit covers all partial results of a request together, and starts again
+// with the next request.
 func TestRoomInSum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &session{room: make(chan struct{}), wake: make(chan struct{}, 1)}

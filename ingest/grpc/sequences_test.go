@@ -49,7 +49,7 @@ func accumulate(idle time.Duration) workers.Config {
 	return workers.Config{Name: "sum", Kind: "accumulating", Sequences: stream.Sequences{Idle: idle}}
 }
 
-// inSequence is a request of a sequence, whose id is an int64, a uint64 or a string.
+// inSequence returns a request of a sequence. id is an int64, a uint64 or a string.
 func inSequence(id any, start, end bool, value int) *pb.ModelInferRequest {
 	choice := &pb.InferParameter{}
 	switch id := id.(type) {
@@ -71,7 +71,7 @@ func inSequence(id any, start, end bool, value int) *pb.ModelInferRequest {
 	}
 }
 
-// sum returns the answer's number, or its error.
+// sum returns the number in the answer, or the error.
 func sum(out *pb.ModelInferResponse, err error) string {
 	if err != nil {
 		return status.Code(err).String() + " " + err.Error()
@@ -108,8 +108,7 @@ func (r *running) post(params string, value int) string {
 	return fmt.Sprint(out.Outputs[0].Data[0])
 }
 
-// TestSequenceByAllProtocols: a sequence is the same by REST, ModelInfer and
-// ModelStreamInfer, whatever the form of its id.
+// A sequence continues across REST, ModelInfer and ModelStreamInfer, whatever the type of its id.
 func TestSequenceByAllProtocols(t *testing.T) {
 	r := serve(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" }, accumulate(time.Hour))
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -135,8 +134,7 @@ func TestSequenceByAllProtocols(t *testing.T) {
 	r.want(r.post(`"sequence_id":0,"sequence_end":false`, 3), "3") // alone
 }
 
-// TestManySequencesOfACall: requests of several sequences are answered in the order of the
-// call, each with the state of its own.
+// Requests of several sequences are answered in the order of the call, each with the state of its own sequence.
 func TestManySequencesOfACall(t *testing.T) {
 	r := serve(t, nil, accumulate(time.Hour))
 	x := r.open()
@@ -161,7 +159,7 @@ func TestManySequencesOfACall(t *testing.T) {
 	r.until(func() bool { return r.places() == 0 })
 }
 
-// TestSequenceOfACallThatEnds: the state is that of the answered requests only, or gone.
+// After a call has ended early, the state includes only answered requests, or is gone.
 func TestSequenceOfACallThatEnds(t *testing.T) {
 	r := serve(t, nil, accumulate(time.Hour))
 	x := r.open()
@@ -169,20 +167,20 @@ func TestSequenceOfACallThatEnds(t *testing.T) {
 	r.want(sum(x.next().InferResponse, nil), "1")
 	x.cancel()
 	r.want(sum(r.ModelInfer(r.ctx, inSequence(1, false, true, 1))), "2")
-	for range 20 { // it ends at any moment
+	for range 20 { // end the call at any moment
 		x := r.open()
 		for i := range 10 {
 			_ = x.Send(inSequence(2, i == 0, false, 1))
 		}
 		x.cancel()
 	}
-	r.until(func() bool { // requests of these calls may come later than the next one
+	r.until(func() bool { // requests of ended calls may arrive after the next request
 		r.want(sum(r.ModelInfer(r.ctx, inSequence(2, true, true, 1))), "1")
 		return r.places() == 0
 	})
 }
 
-// TestSequencesAreRefused: where a sequence would not do what it says.
+// Requests whose sequence cannot work are refused.
 func TestSequencesAreRefused(t *testing.T) {
 	r := serve(t, nil, accumulate(time.Hour), identity)
 	in := inSequence(1, true, false, 1)
@@ -196,8 +194,8 @@ func TestSequencesAreRefused(t *testing.T) {
 	r.want(x.next().ErrorMessage, "parameters.sequence_id")
 }
 
-// TestStreamWithoutSequence: requests of one call that name no sequence get no state of each
-// other, however many wait; those of a call that is one stream of frames do.
+// Requests of one call without a sequence share no state, however many wait. Requests of a call that is one stream of
+// frames do share state.
 func TestStreamWithoutSequence(t *testing.T) {
 	r := serve(t, nil, accumulate(time.Minute))
 	one := inSequence(1, true, false, 1)

@@ -26,8 +26,7 @@ type running struct {
 	stop func() error
 }
 
-// serve runs a server with models until the end of the test, which finds no leased memory
-// then.
+// serve runs a server with models until the end of the test, and then checks for leased memory.
 func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) *running {
 	t.Helper()
 	cfg := server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Models: models}
@@ -39,7 +38,7 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This ends a test that hangs.
+	// Ends a hanging test.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	run, end := context.WithCancel(ctx)
@@ -62,8 +61,8 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 	return r
 }
 
-// noLeases waits until no memory is leased. That of replies which the transport has dropped is
-// found by the garbage collector.
+// noLeases waits until no memory is leased. The garbage collector finds the memory of replies dropped by the
+// transport.
 func (r *running) noLeases() {
 	r.Helper()
 	limit := time.Now().Add(time.Minute)
@@ -90,7 +89,7 @@ func (r *running) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 
 var identity = workers.Config{Name: "identity", Source: "identity"}
 
-// raw is a request with one tensor of bytes.
+// raw returns a request with one tensor of bytes.
 func raw(model, id string, data []byte) *inferencepb.ModelInferRequest {
 	return &inferencepb.ModelInferRequest{ModelName: model, Id: id,
 		Inputs:           []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(len(data))}}},
@@ -98,7 +97,7 @@ func raw(model, id string, data []byte) *inferencepb.ModelInferRequest {
 	}
 }
 
-// pattern returns n bytes of which no two pieces are alike.
+// pattern returns n bytes without repeated pieces.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

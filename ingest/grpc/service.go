@@ -27,7 +27,7 @@ type service struct {
 	oneShot  *ingest.OneShot
 	limits   oip.Limits
 	contexts *frames.Contexts
-	routines *routines.Group // that read the requests of ModelStreamInfer
+	routines *routines.Group // readers of the requests of ModelStreamInfer
 	waiting  waiting
 	grace    time.Duration // until the only message of a call begins; 0 = httpd.ArrivalGrace
 	closing  atomic.Bool
@@ -49,11 +49,10 @@ func (s *service) panicked(method string, v any) error {
 	return errFailed
 }
 
-// errFailed is the error of a call in which the server has panicked.
+// errFailed is the error of a call in which the server panicked.
 var errFailed = status.Error(codes.Internal, "the server failed in this call; its log says where")
 
-// ServerLive implements the service: a server that answers is live, unless a worker has
-// failed for good.
+// ServerLive implements the service: an answering server is live, unless a worker has failed for good.
 func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*inferencepb.ServerLiveResponse, error) {
 	return &inferencepb.ServerLiveResponse{Live: !s.gate.State().Failed}, nil
 }
@@ -64,7 +63,7 @@ func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) 
 	return &inferencepb.ServerReadyResponse{Ready: st.Ready && !st.Draining && !s.closing.Load()}, nil
 }
 
-// ModelReady implements the service. A model that is not loaded is not ready.
+// ModelReady implements the service. An unloaded model is not ready.
 func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
 	if app := s.ssfApp(); app != nil && in.Name == "" {
 		in.Name = app.Name

@@ -8,15 +8,14 @@ import (
 	pb "millrace/internal/inferencepb"
 )
 
-// TestSettings: a value that is not there is refused by its name. See TestConformance of
-// package server for all else.
+// An unknown value is refused by its name. TestConformance of package server covers the rest.
 func TestSettings(t *testing.T) {
 	r := serve(t, nil, identity)
 	_, err := r.LogSettings(r.ctx, &pb.LogSettingsRequest{Settings: map[string]*pb.LogSettingsRequest_SettingValue{"log_info": {}}})
 	isStatus(t, err, codes.InvalidArgument, "settings.log_info")
 }
 
-// TestStatistics: those of one model, of one version and of all, which count rows and runs.
+// Statistics of one model, of one version and of all models count rows and runs.
 func TestStatistics(t *testing.T) {
 	r := serve(t, nil, identity)
 	for range 3 {
@@ -30,7 +29,7 @@ func TestStatistics(t *testing.T) {
 	isStatus(t, err, codes.InvalidArgument, "")
 	for _, in := range []*pb.ModelStatisticsRequest{{}, {Name: "identity"}, {Name: "identity", Version: "1"}} {
 		var st *pb.ModelStatistics
-		r.until(func() bool { // a run is counted after its results are sent
+		r.until(func() bool { // a run is counted after sending its results
 			out, err := r.ModelStatistics(r.ctx, in)
 			if err != nil || len(out.ModelStats) != 1 {
 				t.Fatal(out, err)

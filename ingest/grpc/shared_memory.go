@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// sharing returns who makes a call, as a client of shared memory.
+// sharing returns the caller as a client of shared memory.
 func (s *service) sharing(ctx context.Context) (c shm.Client) {
 	c.Account = client(ctx).Core()
 	if of := client(ctx).Principal(); of != nil {
@@ -36,7 +36,7 @@ func (s *service) sharing(ctx context.Context) (c shm.Client) {
 
 // SystemSharedMemoryStatus implements the service.
 func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
-	if s.SharedMemory == nil { // clients ask before they register
+	if s.SharedMemory == nil { // clients ask before registering
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
 	of := s.sharing(ctx)
@@ -93,8 +93,8 @@ func (s *service) CudaSharedMemoryRegister(context.Context, *inferencepb.CudaSha
 	return nil, statusError(stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory"))
 }
 
-// CudaSharedMemoryUnregister implements the service. Clients remove what is left of an earlier
-// run before they use another kind of memory, so that this succeeds.
+// CudaSharedMemoryUnregister implements the service. Clients remove the regions of an earlier run before using
+// another kind of memory, so this call succeeds.
 func (s *service) CudaSharedMemoryUnregister(context.Context, *inferencepb.CudaSharedMemoryUnregisterRequest) (*inferencepb.CudaSharedMemoryUnregisterResponse, error) {
 	return &inferencepb.CudaSharedMemoryUnregisterResponse{}, nil
 }

@@ -35,8 +35,8 @@ func (withKey) Identify(_ context.Context, c access.Credentials) (*access.Princi
 	return &access.Principal{Name: "one", Roles: role.All}, nil
 }
 
-// TestRefusedCallsKeepNoConnection: connections whose calls were refused, need no credentials, or never had a message, give way to
-// others when there are as many as there may be, while those of clients with credentials do not.
+// At the limit of connections, new connections displace connections whose calls were refused, needed no credentials,
+// or never sent a message. Connections of clients with credentials stay.
 func TestRefusedCallsKeepNoConnection(t *testing.T) {
 	limit := &accept.Limit{}
 	_, at := serveAlone(t, Options{Limit: limit}, ingest.NewGate(live{pool: buf.NewPool(1 << 30)}, withKey{access.Everybody(access.Quotas{})}))
@@ -50,7 +50,7 @@ func TestRefusedCallsKeepNoConnection(t *testing.T) {
 		t.Errorf("after a refused call %d of 1 connection are silent", n)
 	}
 	waiting := begins(ctx, t, connect(t, at), inferencepb.GRPCInferenceService_ServerLive_FullMethodName)
-	for limit.Stats()["grpc"].Open < 2 { // it is accepted, and its call begins or not yet
+	for limit.Stats()["grpc"].Open < 2 { // the server accepts the connection; the call may have begun
 		time.Sleep(time.Millisecond)
 	}
 	if n := limit.Silent(); n != 2 {
@@ -101,8 +101,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestWatchersOfAClient: one client that watches as often as it may leaves places for others, also from several connections, and there is a
-// bound for all.
+// One client with the maximum number of watchers, over one or several connections, leaves room for other clients, and
+// the total is limited.
 func TestWatchersOfAClient(t *testing.T) {
 	for _, perAddress := range []int{0, 8} { // connections; 0 = each counts for itself
 		_, at := serveAlone(t, Options{Limit: &accept.Limit{PerAddress: perAddress}, Limits: ingest.Limits{MaxWatchers: 2}}, everybody(live{pool: buf.NewPool(1 << 30)}))

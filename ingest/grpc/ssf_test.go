@@ -8,7 +8,7 @@ import (
 	"millrace/internal/inferencepb"
 )
 
-// FuzzIsForApp: the name is that which the generated code reads.
+// isForApp finds the same name as the generated code.
 func FuzzIsForApp(f *testing.F) {
 	for _, name := range []string{"", "app", "other"} {
 		message, err := proto.Marshal(&inferencepb.ModelInferRequest{ModelName: name, Id: "7", RawInputContents: [][]byte{{1, 2}}})

@@ -20,45 +20,45 @@ import (
 	"millrace/stream/coded"
 )
 
-// Bounds of one call of ModelStreamInfer.
+// Limits of one call of ModelStreamInfer.
 const (
-	// defaultWindow is how many requests may be unanswered at once, unless the call says
-	// it. With more, the server reads no further request until the client has taken answers.
+	// defaultWindow is the default maximum number of unanswered requests. At the limit, the server reads no further
+	// request until the client has received answers.
 	defaultWindow = 64
-	// latestWindow is the same of a call with the policy latest, whose older requests are
-	// dropped: it bounds the drops that wait for the client.
+	// latestWindow is the default for a call with the policy latest. Such a call drops older requests, and
+	// latestWindow limits the drops waiting for the client.
 	latestWindow = 256
 	// maxFeeds is how many models without state the requests of a call may name.
 	maxFeeds = 16
-	// maxParts is how many partial results wait for the client, and how many of the request
-	// whose turn it is, which must not wait for those behind it. A worker that is further ahead
-	// waits, at most maxPartsWait for all of a request together. It is less than a run may take,
-	// so that the worker is not taken for hung.
+	// maxParts is the maximum number of partial results waiting for the client. A separate maxParts applies to the
+	// request whose turn it is, because this request must not wait for later requests. A worker further ahead waits,
+	// at most maxPartsWait for all partial results of a request together. maxPartsWait is less than the time limit of
+	// a run, so that the worker is not considered hung.
 	maxParts     = 64
 	maxPartsWait = 10 * time.Second
 )
 
-// turn is the place of a request among those of a call of ModelStreamInfer.
+// turn is the place of a request in the order of a ModelStreamInfer call.
 type turn struct {
 	after    *call // the next request of the call
 	behind   *call // the next request of the call to the same model
 	seq      uint64
 	results  []*stream.Result
-	sent     int // results that were taken from it
+	sent     int // number of results taken
 	done     bool
-	partial  bool          // it was answered with partial results
-	asComes  bool          // its answers wait for no request before it: it is of a decoupled model; under x.mu
-	failed   error         // of a partial result, which the client was told as the last answer
-	waited   time.Duration // by its worker, for room
+	partial  bool          // the request has had partial results
+	asComes  bool          // the answers wait for no earlier request, since the model is decoupled; under x.mu
+	failed   error         // error of a partial result, sent to the client as the last answer
+	waited   time.Duration // time the worker waited for room
 	refusal  error
 	sendLast bool                 // an empty ending is sent too
 	sequence *ingest.SequenceCall // of a request of a sequence
-	early    *stream.Result       // its ending, before sequence is set
-	own      *feed                // which no other request uses
+	early    *stream.Result       // the ending, when it comes before sequence is set
+	own      *feed                // a feed for this request only
 }
 
-// session is one call of ModelStreamInfer. Its handler writes the answers, in the order of the
-// requests, and a second goroutine reads the requests.
+// session is one call of ModelStreamInfer. The call's handler writes the answers in the order of the requests; a
+// second goroutine reads the requests.
 type session struct {
 	*service
 	grpc.ServerStream
@@ -66,13 +66,13 @@ type session struct {
 	client   *ingest.Client
 	trace    stream.TraceContext
 	policy   stream.Policy
-	declared bool  // the call is one stream of frames, by its metadata or first request
+	declared bool  // the metadata or the first request declare the call one stream of frames
 	begun    bool  // a request has come
 	wrong    error // of the options in the first request
 	errors   bool  // the first error ends the call
 	window   *ingest.Window
 	stop     chan struct{} // closed when no request is read any more
-	wake     chan struct{} // one slot: there is something for the handler
+	wake     chan struct{} // one slot: the handler has work
 	revoked  chan error    // one slot: why the client may not go on
 	in, out  int
 
@@ -82,15 +82,14 @@ type session struct {
 	first, last *call // the unanswered requests, in their order
 	feeds       []*feed
 	readErr     error // why no request is read any more; io.EOF = the client has sent all
-	parts       int   // partial results that wait
-	held        int   // workers that wait for room
+	parts       int   // number of waiting partial results
+	held        int   // number of workers waiting for room
 	room        chan struct{}
 	gone        bool // the handler has ended
 }
 
-// feed is the stream of a call's requests to one model, and its sink. Unless the call is one
-// stream of frames, each request to a model that keeps state has its own, so that it gets no
-// state of one before.
+// feed is the stream of a call's requests to one model, and the stream's sink. Unless the call is one stream of
+// frames, each request to a stateful model has its own feed, so that the request gets no state from earlier requests.
 type feed struct {
 	x              *session
 	model, version string
@@ -98,7 +97,7 @@ type feed struct {
 	own            bool
 	further        bool // the call has a feed to another version of the model, chosen before
 	stream         *stream.Stream
-	first, last    *call  // its requests without their ending; under x.mu
+	first, last    *call  // unended requests; under x.mu
 	seq            uint64 // of the last request
 	ended          bool   // the stream was closed; under x.mu
 }
@@ -134,7 +133,7 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	defer func() { x.end(err) }()
 	defer s.endsWithCredentials(x.ctx, x.revoked)()
 	err = x.answerAll()
-	select { // what has ended x.ctx, and with it a write that has waited for the client
+	select { // the reason for the end of x.ctx, and of a write that waited for the client
 	case why := <-x.revoked:
 		return statusError(why)
 	default:
@@ -142,8 +141,8 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	}
 }
 
-// optionPrefix begins the names of the metadata that make the call one stream of frames, as
-// inference.StreamOption those of parameters.
+// optionPrefix begins the names of metadata entries that make the call one stream of frames. inference.StreamOption
+// does so for parameters.
 const optionPrefix = "millrace-stream-"
 
 // options reads the metadata of the call.
@@ -174,7 +173,7 @@ func (x *session) options() error {
 	return nil
 }
 
-// option sets an option of the stream, which the client has named name.
+// option sets an option of the stream. name is the client's name for the option.
 func (x *session) option(name, option, value string) error {
 	if err := setting.Of("", &x.policy).Set(option, value); err != nil {
 		return coded.RenameFunc(err, func(string) string { return name })
@@ -183,7 +182,7 @@ func (x *session) option(name, option, value string) error {
 	return nil
 }
 
-// usePolicy makes the policy that the options have set that of the call.
+// usePolicy sets the call's policy from the options.
 func (x *session) usePolicy() error {
 	if err := x.policy.Validate(); err != nil {
 		return err
@@ -241,7 +240,7 @@ func (x *session) readAll() {
 	}
 }
 
-// endRead says that no request is read any more.
+// endRead marks the end of reading requests.
 func (x *session) endRead(err error) {
 	x.mu.Lock()
 	x.readErr = err
@@ -256,7 +255,7 @@ func (x *session) signal() {
 	}
 }
 
-// submit gives a request its turn, and its frame to the stream of its model.
+// submit gives a request its turn and sends the frame to the stream of the model.
 func (x *session) submit(k *call) {
 	x.submitting.Lock()
 	defer x.submitting.Unlock()
@@ -292,7 +291,7 @@ func (x *session) submit(k *call) {
 		x.mu.Lock()
 		k.asComes = true
 		x.mu.Unlock()
-		x.signal() // those behind it may have been answered
+		x.signal() // later requests may have been answered
 	}
 	if err == nil && k.Sequence.ID != (ingest.SequenceID{}) {
 		x.submitInSequence(k, m, f)
@@ -316,8 +315,7 @@ func (x *session) submit(k *call) {
 	fd.submit(k, f)
 }
 
-// submitInSequence sends the frame of a request of a sequence to the stream of the sequence,
-// which is not of this call alone.
+// submitInSequence sends the frame of a sequence request to the stream of the sequence, shared with other calls.
 func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 	var err error
 	switch {
@@ -360,8 +358,8 @@ func (x *session) endInSequence(k *call, r *stream.Result) {
 	}
 }
 
-// isDue reports whether the answers of a request may be sent now: those of decoupled models as they come, the others in
-// the order of the requests. x.mu is held.
+// isDue reports whether the answers of a request may be sent now. Answers of decoupled models are sent on arrival,
+// other answers in the order of the requests. x.mu is held.
 func (x *session) isDue(k *call) bool {
 	if k.asComes {
 		return true
@@ -374,8 +372,8 @@ func (x *session) isDue(k *call) bool {
 	return false
 }
 
-// takeSendLast takes the parameter that asks for an ending without outputs from those of the
-// request, which are the model's.
+// takeSendLast removes the parameter that asks for an ending without outputs from the request's parameters. The
+// remaining parameters are for the model.
 func (k *call) takeSendLast() error {
 	for i := range k.Request.Params {
 		p := &k.Request.Params[i]
@@ -392,7 +390,7 @@ func (k *call) takeSendLast() error {
 	return nil
 }
 
-// refuse ends the turn of a request that no stream has accepted.
+// refuse ends the turn of a request refused by its stream.
 func (x *session) refuse(k *call, err error) {
 	x.mu.Lock()
 	k.refusal, k.done = err, true
@@ -428,7 +426,7 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		}
 	}
 	x.mu.Unlock()
-	// One whose version was unloaded goes on with another version.
+	// A stream with an unloaded version continues with another version.
 	if same != nil && (chosen == version || same.stream.Model().Version == chosen) {
 		return same, nil
 	}
@@ -473,7 +471,7 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 	if f.first == k {
 		f.first, f.last = nil, nil
 	} else {
-		before := f.first // those before it may have ended since
+		before := f.first // earlier requests may have ended since
 		for before.behind != k {
 			before = before.behind
 		}
@@ -483,8 +481,8 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 	x.refuse(k, err)
 }
 
-// Push implements stream.Sink. In a stream with the policy latest, the drop of a request may
-// come before the endings of older ones.
+// Push implements stream.Sink. In a stream with the policy latest, the drop of a request may come before the endings
+// of older requests.
 func (f *feed) Push(r *stream.Result) {
 	x := f.x
 	x.mu.Lock()
@@ -521,13 +519,13 @@ func (f *feed) Done(stream.CloseReason) {
 	f.x.mu.Unlock()
 }
 
-// Room implements stream.Pacer. When the call has ended there is room: the stream refuses what
-// is emitted.
+// Room implements stream.Pacer. After the end of the call there is always room, because the stream refuses further
+// results.
 func (f *feed) Room() error {
 	x := f.x
 	for {
 		x.mu.Lock()
-		k := f.first // whose turn it is in the stream
+		k := f.first // the request whose turn it is in the stream
 		if k == nil || x.gone || x.parts < maxParts || x.isDue(k) && len(k.results)-k.sent < maxParts {
 			x.mu.Unlock()
 			return nil

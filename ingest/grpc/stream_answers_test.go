@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// gated answers each request with its input, when the test lets it.
+// gated answers each request with its input, when the test allows.
 type gated struct{ workers.Base }
 
 var (
@@ -39,9 +39,8 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestStreamAnswersTheirRequest: the drop of a request that waits comes before the result of an
-// older one that runs, and each is told to its own request, in the order of the requests. The
-// policy is in the call's metadata or in its first request.
+// The drop of a waiting request comes before the result of an older running request. Each request gets its own
+// answer, in the order of the requests. The call's metadata or the first request set the policy.
 func TestStreamAnswersTheirRequest(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "gated", Kind: "gated", Instances: 1})
 	for i, md := range [][]string{{"millrace-stream-policy", "latest"}, nil} {
@@ -76,8 +75,7 @@ func text(key, value string) map[string]*pb.InferParameter {
 	return map[string]*pb.InferParameter{key: {ParameterChoice: &pb.InferParameter_StringParam{StringParam: value}}}
 }
 
-// TestStreamOptionsInRequests: options of the stream are those of the first request; wrong ones
-// refuse all requests of the call.
+// The first request sets the options of the stream; wrong options refuse all requests of the call.
 func TestStreamOptionsInRequests(t *testing.T) {
 	r := serve(t, nil, identity)
 	with := func(params map[string]*pb.InferParameter) *pb.ModelInferRequest {
@@ -114,7 +112,7 @@ func TestStreamOptionsInRequests(t *testing.T) {
 	}
 }
 
-// TestStreamQueueTimeout: a request whose time in the queue ends is told that, not of a deadline.
+// A request that waits too long in the queue ends with the error of the queue's time limit, not with a deadline.
 func TestStreamQueueTimeout(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "gated", Kind: "gated", Instances: 1})
 	s := r.open()
@@ -134,7 +132,7 @@ func TestStreamQueueTimeout(t *testing.T) {
 	s.end()
 }
 
-// TestStreamVersions: requests that name no version are spread by the weights of the versions.
+// Requests without a version are spread by the weights of the versions.
 func TestStreamVersions(t *testing.T) {
 	r := serve(t, nil, identity)
 	split := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
@@ -161,8 +159,7 @@ func TestStreamVersions(t *testing.T) {
 	s.end()
 }
 
-// TestStreamVersionsThatComeBack: the requests of a call go to the highest version also when it was
-// not served for a while, in which the call's stream went on with another.
+// The requests of a call return to the highest version after a gap in which the call's stream used another version.
 func TestStreamVersionsThatComeBack(t *testing.T) {
 	r := serve(t, nil, identity)
 	serves := func(versions ...string) {
@@ -195,7 +192,7 @@ func TestStreamVersionsThatComeBack(t *testing.T) {
 	s.end()
 }
 
-// burst answers a request with 100 partial results, when the test lets it.
+// burst answers a request with 100 partial results, when the test allows.
 type burst struct{ workers.Base }
 
 func init() {
@@ -218,8 +215,7 @@ func (*burst) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestStreamPartialResultsBehindOthers: the partial results of a request behind an unfinished one come as they are made,
-// in their order, and are bounded.
+// Partial results of a request behind an unfinished request arrive without waiting, in order and in a limited number.
 func TestStreamPartialResultsBehindOthers(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "burst", Kind: "burst", Instances: 1}, repeat)
 	s := r.open()
@@ -245,8 +241,8 @@ func TestStreamPartialResultsBehindOthers(t *testing.T) {
 	s.end()
 }
 
-// TestStreamUnsendablePart: a partial result that cannot be sent is the last answer of its request,
-// which is counted once; later requests of the call are answered.
+// A partial result that cannot be sent is the last answer of its request, and the request counts once. Later requests
+// of the call are answered.
 func TestStreamUnsendablePart(t *testing.T) {
 	f, err := os.CreateTemp(shm.Folder, "millrace-test-")
 	if err != nil {
@@ -286,8 +282,8 @@ func TestStreamUnsendablePart(t *testing.T) {
 	}
 }
 
-// TestStreamAsAnswersCome: answers of a decoupled model do not wait for those of a slower request before it, nor do the
-// answers of other models, which are in the order of their requests.
+// Answers of a decoupled model do not wait for a slower earlier request. Answers of other models do not wait for the
+// decoupled model, and keep the order of their requests.
 func TestStreamAsAnswersCome(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "count", Kind: "repeat", Instances: 2}, workers.Config{Name: "gated", Kind: "gated"})
 	s := r.open()

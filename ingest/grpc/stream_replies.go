@@ -12,9 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// next returns the next answer: of request k its result r, or the refusal that k has. last
-// says that it is the end of k's turn. k is nil when there is no answer now; then over says
-// that none will come.
+// next returns the next answer: request k with result r, or with k's refusal. last means that this answer ends k's
+// turn. k is nil when no answer is ready; over then means that no answer will come.
 func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -22,7 +21,7 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 		return nil, nil, false, x.readErr != nil
 	}
 	var before *call
-	waits := false // a request before it, in whose order it is, has no ending
+	waits := false // an earlier request in order has not ended
 	for k = x.first; k != nil; before, k = k, k.after {
 		if (k.asComes || !waits) && (k.sent < len(k.results) || k.done) {
 			break
@@ -63,7 +62,7 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 	return k, r, last, false
 }
 
-// makeRoom lets the workers that wait for room look again. x.mu is held.
+// makeRoom wakes the workers that wait for room. x.mu is held.
 func (x *session) makeRoom() {
 	if x.held > 0 {
 		x.held = 0
@@ -72,8 +71,7 @@ func (x *session) makeRoom() {
 	}
 }
 
-// answerAll writes the answers until none is left and none will come, and returns with what
-// the call ends.
+// answerAll writes all answers until none will come, and returns the final error of the call.
 func (x *session) answerAll() error {
 	ended := x.service.ended
 	draining := false
@@ -107,13 +105,13 @@ func (x *session) answerAll() error {
 		case <-x.wake:
 		case <-x.ctx.Done():
 			return status.FromContextError(x.ctx.Err()).Err()
-		case <-ended: // the models have ended, and with them every frame
+		case <-ended: // the models have ended, and all frames with them
 			ended, draining = nil, true
 		}
 	}
 }
 
-// answer writes one answer to request k: its result r, or why it has none.
+// answer writes one answer to request k: result r, or the reason for the missing result.
 func (x *session) answer(k *call, r *stream.Result, last bool) error {
 	if k.failed != nil {
 		k.drop(r)
@@ -126,7 +124,7 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 		case r.Outcome == stream.Failed:
 			err = inference.InRequest(r.Err, k.Request.Inputs)
 		case r.Outcome == stream.Dropped && !x.declared:
-			if err = r.Err; err == nil { // it says what the reason does not
+			if err = r.Err; err == nil { // r.Err is more specific than the reason
 				err = ingest.DropError(r.Reason)
 			}
 		case last && len(r.Outputs) == 0 && (k.partial || r.Model.Decoupled) && !k.sendLast:
@@ -160,8 +158,8 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 	return x.SendMsg(m)
 }
 
-// drop releases a result that the client is not told, and counts it if it is the ending of a
-// request of which a partial result could not be sent.
+// drop releases a result hidden from the client. If the result is the ending of a request with an unsendable partial
+// result, drop counts the result.
 func (k *call) drop(r *stream.Result) {
 	if k.failed != nil && r.Outcome == stream.Answered {
 		r.CountUnsendable(k.failed)
@@ -169,7 +167,7 @@ func (k *call) drop(r *stream.Result) {
 	r.Release()
 }
 
-// release releases the result of which nothing is sent.
+// release releases the unsent result.
 func (k *call) release() {
 	if k.Result != nil {
 		k.Result.Release()
@@ -177,7 +175,7 @@ func (k *call) release() {
 	}
 }
 
-// result makes the response with k.Result, which it takes over unless it fails.
+// result makes the response with k.Result, and takes over k.Result unless result fails.
 func (x *session) result(k *call, last bool) (*reply, error) {
 	if k.Result.Outcome == stream.Dropped {
 		k.ReplyNone()
@@ -193,18 +191,17 @@ func (x *session) result(k *call, last bool) (*reply, error) {
 	return r, err
 }
 
-// sendLastKey is the parameter of a request that asks for a last response also where the model
-// ends the request without outputs.
+// sendLastKey is the request parameter that asks for a last response even if the model ends the request without
+// outputs.
 const sendLastKey = "triton_enable_empty_final_response"
 
-// finalKey is the parameter that says whether a response is the last one of its request.
+// finalKey is the parameter that marks the last response of a request.
 const finalKey = "triton_final_response"
 
-// droppedKey is the parameter of the response to a request that the stream's policy dropped; its
-// value is the reason.
+// droppedKey is the parameter in the response to a request dropped by the stream's policy; the value is the reason.
 const droppedKey = "dropped"
 
-// failure is the response to a request that failed.
+// failure returns the response to a failed request.
 func failure(k *call, err error) *inferencepb.ModelStreamInferResponse {
 	return &inferencepb.ModelStreamInferResponse{
 		ErrorMessage: err.Error(),
@@ -215,7 +212,7 @@ func failure(k *call, err error) *inferencepb.ModelStreamInferResponse {
 	}
 }
 
-// end ends the call: what is unanswered ends now, and its places are free.
+// end ends the call: unanswered requests end now and free their places.
 func (x *session) end(err error) {
 	close(x.stop)
 	x.submitting.Lock()

@@ -23,7 +23,7 @@ import (
 
 var repeat = workers.Config{Name: "repeat", Source: "repeat"}
 
-// slow takes a second for a run of one request, longer than any test that does not wait for it.
+// slow takes a second for a run of one request, longer than any test that does not wait for slow.
 func slow(run string) workers.Config {
 	return workers.Config{Name: "slow", Source: "delay", Batching: workers.Batching{MaxSize: 1}, Params: stream.Params{"fixed": run, "per_item": "0s"}}
 }
@@ -64,7 +64,7 @@ func (s *session) next() *pb.ModelStreamInferResponse {
 	return out
 }
 
-// end sends that there is no further request, and expects no further response.
+// end closes the sending side and expects no further response.
 func (s *session) end() {
 	s.r.Helper()
 	if err := s.CloseSend(); err != nil {
@@ -122,21 +122,20 @@ func repeated(id string, n int, wantLast bool) *pb.ModelInferRequest {
 		},
 		RawInputContents: [][]byte{numbers, make([]byte, 4*n), make([]byte, 4)},
 	}
-	if wantLast { // also where outputs are named, which the ending has not
+	if wantLast { // also with named outputs, which the ending lacks
 		in.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUT"}, {Name: "IDX"}}
 		in.Parameters = map[string]*pb.InferParameter{"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
 	}
 	return in
 }
 
-// TestStreamDecoupled: a decoupled model answers a request several times, and the empty ending is
-// sent to those who ask for it.
+// A decoupled model answers a request several times, and only clients that ask get the empty ending.
 func TestStreamDecoupled(t *testing.T) {
 	r := serve(t, nil, repeat, identity)
 	s := r.open()
 	s.send(repeated("a", 3, false), repeated("b", 0, true), repeated("c", 200, true), repeated("d", 0, false), raw("identity", "e", []byte{1}))
 	var got []string
-	for other, last := false, false; !other || !last; { // the answer of the other model waits for none of these
+	for other, last := false, false; !other || !last; { // the other model's answer does not wait for these answers
 		out := s.next()
 		if out.ErrorMessage != "" {
 			t.Fatal(out.ErrorMessage)
@@ -170,7 +169,7 @@ func TestStreamDecoupled(t *testing.T) {
 	}
 }
 
-// TestStreamError: with triton_grpc_error the first error ends the call with its status.
+// With triton_grpc_error the first error ends the call with its status.
 func TestStreamError(t *testing.T) {
 	r := serve(t, nil, identity)
 	s := r.open("triton_grpc_error", "true")
@@ -186,8 +185,7 @@ func TestStreamError(t *testing.T) {
 	}
 }
 
-// TestStreamCanceled: what a client that leaves has sent frees its places, while the run of its
-// first request goes on.
+// The requests of a leaving client free their places, while the run of the first request goes on.
 func TestStreamCanceled(t *testing.T) {
 	r := serve(t, nil, slow("1500ms"))
 	for range 3 {
@@ -205,7 +203,7 @@ func (r *running) group() workers.GroupStats { return r.s.Models().Stats()[0] }
 func (r *running) waiting() int              { return r.group().Waiting }
 func (r *running) places() int               { return r.group().PlacesUsed }
 
-// until waits for what the client hears nothing of.
+// until waits for a condition invisible to clients.
 func (r *running) until(is func() bool) {
 	r.Helper()
 	for !is() {
@@ -217,7 +215,7 @@ func (r *running) until(is func() bool) {
 	}
 }
 
-// TestStreamLatest: a call with a policy is one stream of frames, whose drops are answered.
+// A call with a policy is one stream of frames and answers drops.
 func TestStreamLatest(t *testing.T) {
 	r := serve(t, nil, slow("100ms"))
 	s := r.open("millrace-stream-policy", "latest", "millrace-stream-window", "2")
@@ -286,7 +284,7 @@ func TestStreamWindow(t *testing.T) {
 	s.end()
 }
 
-// TestStreamDrain: at the end of the server a call ends, with what it has sent answered.
+// At the end of the server a call ends after answers to all requests sent.
 func TestStreamDrain(t *testing.T) {
 	r := serve(t, func(c *server.Config) { c.Drain = 20 * time.Second }, slow("2s"))
 	s := r.open()
@@ -308,7 +306,7 @@ func TestStreamDrain(t *testing.T) {
 	}
 }
 
-// TestStreamUnload: the requests that wait end as unloaded, and the model may come again.
+// Waiting requests end as unloaded, and the model may be loaded again.
 func TestStreamUnload(t *testing.T) {
 	r := serve(t, nil, identity)
 	s := r.open()

@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// This file has the calls of AMD Inference Server, as its clients make them: see docs/migrating.md.
+// This file has the calls of AMD Inference Server, in the form used by its clients: see docs/migrating.md.
 
 // ModelList implements the service.
 func (s *service) ModelList(ctx context.Context, _ *inferencepb.ModelListRequest) (*inferencepb.ModelListResponse, error) {

@@ -16,8 +16,8 @@ import (
 	"millrace/workers"
 )
 
-// TestCallsOfAMD: clients of AMD Inference Server load with parameters by their own calls, call workers in any case, and undo
-// loads of endpoints that are gone.
+// Clients of AMD Inference Server load with parameters by their own calls, call workers in upper or lower case, and
+// undo loads of removed endpoints.
 func TestCallsOfAMD(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "echo", Kind: "identity"})
 	text := func(s string) *pb.InferParameter {
@@ -76,8 +76,8 @@ func TestCallsOfAMD(t *testing.T) {
 	}
 }
 
-// TestParametersOfAMDReachSetup: parameters that no setting of a class in Python has reach its setup, by each of the calls that
-// load a model, with their types.
+// Parameters that match no setting of a Python class reach the setup function of the class, with their types, in each
+// call that loads a model.
 func TestParametersOfAMDReachSetup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "service.py")
 	if err := os.WriteFile(path, []byte(`class Service:

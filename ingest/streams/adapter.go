@@ -21,20 +21,21 @@ import (
 	"millrace/stream/buf"
 )
 
-// Options are the adapter's settings. A zero field takes its default.
+// Options are the adapter's settings. Zero fields take their defaults.
 type Options struct {
 	ingest.Limits              // of clients
-	Streams       []Config     // those of the configuration, which have been validated
-	Store         *Store       // keeps those that requests add; nil = they end with the server
+	Streams       []Config     // streams of the configuration, already validated
+	Store         *Store       // keeps the streams that requests add; nil = these streams end with the server
 	AllowPrivate  bool         // requests may name private addresses (sources.allow_private)
-	Files         *sinks.Files // in which requests may name files (sinks.folder); nil = they may name none
+	Files         *sinks.Files // the folder for files of requests (sinks.folder); nil = requests may name no file
 
-	Hardware *video.Hardware   // decodes videos where it can (sources.hwaccel); nil = software
+	Hardware *video.Hardware   // hardware decoding (sources.hwaccel); nil = software
 	Sandbox  bool              // confines ffmpeg (sandbox)
 	Programs *confine.Programs // confines programs of exec sources (confine); nil = not
 
 	Heartbeat time.Duration // time between two signs of life to a watcher; default 15s
-	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is disconnected; default 10s
+	// the adapter disconnects a WebSocket client after Heartbeat + PongWait of silence; default 10s
+	PongWait time.Duration
 
 	Log *slog.Logger
 }
@@ -52,7 +53,7 @@ type Adapter struct {
 	configuring sync.Mutex // held while the streams of the configuration change
 
 	mu      sync.Mutex
-	backend ingest.Backend  // as the server itself uses it; nil until Serve
+	backend ingest.Backend  // the server's own backend; nil until Serve
 	ctx     context.Context // of Serve
 	closing bool
 	runners map[string]*runner
@@ -65,8 +66,7 @@ var (
 	_ ingest.Measured  = (*Adapter)(nil)
 )
 
-// New returns the adapter and registers its routes, which answer 503 until Serve is
-// called.
+// New returns the adapter and registers its routes. Until Serve is called, the routes answer 503.
 func New(h *httpd.Server, o Options) *Adapter {
 	setting.Fill(&o.Limits)
 	if o.Heartbeat <= 0 {
@@ -91,9 +91,8 @@ func (a *Adapter) Name() string { return "streams" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// Serve starts the streams of the configuration, and those that requests add. When ctx
-// ends, sources are closed, results in flight are delivered to their sinks, and
-// watchers are disconnected.
+// Serve starts the streams of the configuration and the stored streams of requests. When ctx ends, Serve closes the
+// sources, delivers results in flight to their sinks, and disconnects watchers.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.mu.Lock()
 	a.ctx, a.backend = ctx, gate.Owner()
@@ -124,7 +123,7 @@ func taken(name string) error {
 	return stream.Errorf(stream.Conflict, "name", "a stream has the name %q already: remove it first, or choose another name", name)
 }
 
-// add starts a stream. kept is its entry in the store, or nil.
+// add starts a stream. kept is the stream's entry in the store, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	own := a.maker(origin == "request")
 	return a.addBy(c, origin, kept, makers{own.public, func(sinks.Settings) maker { return own }})
@@ -163,7 +162,7 @@ func (a *Adapter) addBy(c Config, origin string, kept *Config, by makers) error 
 	return nil
 }
 
-// remove ends a stream, and returns when that is done.
+// remove ends a stream and waits for its goroutines.
 func (a *Adapter) remove(f *runner) {
 	f.cancel()
 	<-f.done
@@ -180,8 +179,7 @@ func (a *Adapter) removed(f *runner) {
 	close(f.done)
 }
 
-// run starts a goroutine that Serve waits for, unless Serve has ended. A panic ends
-// only that goroutine.
+// run starts a goroutine that Serve waits for, unless Serve has ended. A panic ends only this goroutine.
 func (a *Adapter) run(name string, f func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

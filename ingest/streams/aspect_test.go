@@ -7,7 +7,7 @@ import (
 	"millrace/ingest/streams"
 )
 
-// The report of a stream has the aspect ratio of its frames' pixels, also of frames that the setting width has scaled.
+// The report of a stream has the pixel aspect ratio of the frames, including frames scaled by the setting width.
 func TestPixelAspect(t *testing.T) {
 	wide := clip(t, 1, "-vf", "setsar=64/45")
 	r := start(t, streams.Options{})

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// Sources that are no video, or only a part of one, say so with their name, are read as far
-// as they go, and do not concern another stream.
+// A damaged source or a source without video reports an error with its name, delivers its readable part, and leaves
+// other streams alone.
 func TestBadInput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
@@ -80,7 +80,7 @@ func TestBadInput(t *testing.T) {
 		if s.Error != nil && (!strings.Contains(s.Error.Message, c.says) || !strings.Contains(s.Source, c.source)) {
 			t.Errorf("%s: %q of %s does not say %q and its name", c.source, s.Error.Message, s.Source, c.says)
 		}
-		// Over HTTP a cut file may be a transfer that failed, and is read again.
+		// Over HTTP a truncated file may be a failed transfer, so the stream reads the file again.
 		s = r.until(name("http", c.source), "an error", func(s shown) bool { return s.State == "ended" || s.Error != nil })
 		if c.some != (s.Frames > 0) || s.Error != nil && !strings.Contains(s.Source, web.URL) {
 			t.Errorf("%s over HTTP: %+v: %+v", c.source, s, s.Error)

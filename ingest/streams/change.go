@@ -15,15 +15,15 @@ import (
 	"millrace/stream"
 )
 
-// publicParts says which parts of a stream may use public addresses only, because a
-// request made them. A sink says it itself.
+// publicParts says which parts of a stream may use only public addresses because a request made the part. Each sink
+// has its own flag.
 type publicParts struct{ source bool }
 
-// errOver is the error of a change of a stream whose video has ended: it needs new
-// goroutines.
+// errOver means that the video has ended, so a change needs new goroutines.
 var errOver = errors.New("the video has ended")
 
-// change changes a stream while it runs, and what is stored of it. Changes are stored in the order in which they are applied.
+// change changes a running stream and its stored copy. The store receives changes in the order in which the stream
+// applies the changes.
 func (a *Adapter) change(f *runner, object map[string]any, client *stream.Account) (*runner, error) {
 	f.changing.Lock()
 	defer f.changing.Unlock()
@@ -50,7 +50,7 @@ func (a *Adapter) change(f *runner, object map[string]any, client *stream.Accoun
 	return f, nil
 }
 
-// mayChange reports whether a request may make these changes now: those of object, which lead from before to next.
+// mayChange returns an error if a request may not make the changes in object, which lead from before to next.
 func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]any) error {
 	if before.Source != next.Source {
 		if err := a.mayRead(next); err != nil {
@@ -87,7 +87,7 @@ func (a *Adapter) mayChange(f *runner, before, next Config, object map[string]an
 	return nil
 }
 
-// modelField returns the field of a request that names a model.
+// modelField returns the request field that names the model.
 func modelField(object map[string]any, model string) string {
 	entries, _ := object["models"].([]any)
 	for i, v := range entries {
@@ -98,7 +98,7 @@ func modelField(object map[string]any, model string) string {
 	return "model"
 }
 
-// takesPictures returns an error for a model that is not for the frames of a source.
+// takesPictures returns an error if a model does not accept the frames of a source.
 func takesPictures(name string, m *stream.Model) error {
 	if m.Image == nil && !m.Any {
 		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", name)
@@ -110,12 +110,12 @@ func takesPictures(name string, m *stream.Model) error {
 func changeText(object map[string]any) string {
 	parts := make([]string, 0, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		if key == "source" || key == "sinks" { // they may have passwords
+		if key == "source" || key == "sinks" { // may contain passwords
 			parts = append(parts, key)
 			continue
 		}
 		value, err := json.Marshal(object[key])
-		if err != nil { // it came as JSON
+		if err != nil { // the value came as JSON
 			value = []byte(err.Error())
 		}
 		parts = append(parts, key+"="+string(value))
@@ -123,8 +123,8 @@ func changeText(object map[string]any) string {
 	return strings.Join(parts, " ")
 }
 
-// apply makes next the settings of a stream. A stream whose video has ended begins again
-// when something else than its policies changes: then the runner is another one.
+// apply makes next the settings of a stream. A change of anything but the policies restarts a stream whose video has
+// ended; apply then returns the new runner.
 func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error) {
 	err := f.apply(next, byRequest)
 	if err != errOver {
@@ -139,14 +139,14 @@ func (a *Adapter) apply(f *runner, next Config, byRequest bool) (*runner, error)
 	return a.find(next.Name)
 }
 
-// makers returns who makes the parts of a stream with changed settings: parts that stay keep their maker.
+// makers returns the makers of a stream's parts after a change: unchanged parts keep their maker.
 func (f *runner) makers(next Config, byRequest bool) makers {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return makers{f.publicSource(next, byRequest), func(k sinks.Settings) maker { return f.makerOf(k, f.a.maker(byRequest)) }}
 }
 
-// maker is who makes the parts that a change by a request, or by the configuration, names.
+// maker returns the maker of the parts changed by a request or by the configuration.
 func (a *Adapter) maker(byRequest bool) maker {
 	return maker{byRequest, byRequest && !a.opts.AllowPrivate}
 }
@@ -159,7 +159,8 @@ func (f *runner) publicSource(next Config, byRequest bool) bool {
 	return f.a.maker(byRequest).public
 }
 
-// makerOf returns who has named the target of a sink: the maker of a present sink with that target, else by. f.mu is held.
+// makerOf returns the maker of a sink's target: the maker of a present sink with the same target, else by. f.mu is
+// held.
 func (f *runner) makerOf(k sinks.Settings, by maker) maker {
 	i := slices.IndexFunc(f.sinks, func(o openSink) bool { return sameType(o.settings, k) && target(o.settings) == target(k) })
 	if i >= 0 && by.request {
@@ -168,7 +169,7 @@ func (f *runner) makerOf(k sinks.Settings, by maker) maker {
 	return by
 }
 
-// apply makes next the settings of a stream that is running: what is not changed goes on.
+// apply makes next the settings of a running stream. Unchanged parts go on.
 func (f *runner) apply(next Config, byRequest bool) error {
 	defer f.resize()
 	f.writing.Lock()
@@ -192,7 +193,7 @@ func (f *runner) apply(next Config, byRequest bool) error {
 		f.replaceReading()
 	}
 	f.countMu.Lock()
-	all := slices.Concat(f.consumers, f.leaving) // the source may wait for one that leaves
+	all := slices.Concat(f.consumers, f.leaving) // the source may wait for a leaving model
 	f.countMu.Unlock()
 	for _, c := range all {
 		switch {
@@ -206,8 +207,8 @@ func (f *runner) apply(next Config, byRequest bool) error {
 	return nil
 }
 
-// mayLeave reports whether the models of a stream may change: those that were removed keep memory until their frames are answered, which
-// in a pause is after it. f.mu is held.
+// mayLeave returns an error if too many removed models are still leaving. A removed model keeps memory until its
+// frames are answered; in a pause, not before the stream is resumed. f.mu is held.
 func (f *runner) mayLeave(before, next Config) error {
 	f.countMu.Lock()
 	defer f.countMu.Unlock()
@@ -227,8 +228,8 @@ func (m ModelConfig) same(o ModelConfig) bool {
 	return m.Model == o.Model && m.Version == o.Version && m.Policy.Mode == o.Policy.Mode
 }
 
-// applyModels makes list the models. Those that are new take the place of those that are
-// removed once they are open, or cannot be opened. f.mu is held.
+// applyModels makes list the models. New models replace the removed models as soon as the new models are open or have
+// failed to open. f.mu is held.
 func (f *runner) applyModels(list []ModelConfig) {
 	removed := slices.Clone(f.consumers)
 	var next, added []*consumer
@@ -243,7 +244,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 		removed = slices.Delete(removed, i, i+1)
 		c.Policy = m.Policy
 		if c.feed != nil {
-			_ = c.feed.stream.Replace(m.Policy) // it is valid, and of the same mode
+			_ = c.feed.stream.Replace(m.Policy) // the policy is valid and has the same mode
 		}
 		next = append(next, c)
 	}
@@ -262,7 +263,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 		by := added[len(added)-1]
 		if i := slices.IndexFunc(added, func(c *consumer) bool { return c.Model == o.Model }); i >= 0 {
 			by = added[i]
-			by.preview = o.preview // its watchers stay
+			by.preview = o.preview // keeps the watchers
 		}
 		by.follows = append(append(by.follows, o), o.follows...)
 		o.follows = nil
@@ -274,7 +275,7 @@ func (f *runner) applyModels(list []ModelConfig) {
 	}
 }
 
-// applySinks makes list the sinks: those that are the same stay open. f.writing and f.mu are held.
+// applySinks makes list the sinks. Unchanged sinks stay open. f.writing and f.mu are held.
 func (f *runner) applySinks(list []sinks.Settings, by maker) {
 	removed := slices.Clone(f.sinks)
 	var next []openSink
@@ -295,19 +296,19 @@ func (f *runner) applySinks(list []sinks.Settings, by maker) {
 	for _, o := range removed {
 		o.Close()
 		if f.begun {
-			o.cancel() // it has two more seconds
+			o.cancel() // the sink has two more seconds
 		}
 	}
 }
 
-// target returns where a sink writes: the value of the setting that turns it on.
+// target returns the target of a sink: the value of the setting that turns the sink on.
 func target(k sinks.Settings) string {
 	f, _ := setting.Of("", k).Find(sinks.Of(k).Name)
 	return f.String()
 }
 
-// mayRead reports whether a request may name the source of c, by its form and, where only public
-// addresses may be read, by the addresses of its host now.
+// mayRead returns an error if a request may not name the source of c. mayRead checks the form of the source and,
+// where only public addresses are allowed, the present addresses of the host.
 func (a *Adapter) mayRead(c Config) error {
 	public := a.maker(true).public
 	err := sources.Check("source", c.Source)
@@ -320,7 +321,7 @@ func (a *Adapter) mayRead(c Config) error {
 	return err
 }
 
-// maySend reports whether a request may name the sinks of c that are not among those before.
+// maySend returns an error if a request may not name the sinks of c, apart from the sinks in before.
 func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 	if !a.maker(true).public {
 		return nil
@@ -338,8 +339,8 @@ func (a *Adapter) maySend(before []sinks.Settings, c Config) error {
 	return nil
 }
 
-// mayWrite reports whether a stream of a request may write its file: it may have been stored by an earlier run of the server, with other
-// settings, or written into streams_file by a person.
+// mayWrite returns an error if a stream of a request may not write its file. The server may have stored the stream
+// earlier under other settings, or a person may have edited streams_file.
 func (a *Adapter) mayWrite(c Config) error {
 	for _, k := range c.Sinks {
 		if f, ok := setting.Filled(k).(*sinks.File); ok {
@@ -349,7 +350,7 @@ func (a *Adapter) mayWrite(c Config) error {
 	return nil
 }
 
-// makeFile makes the file of a sink that a request names, unless it is open already. undo removes it again.
+// makeFile makes the file of a sink that a request names, unless the file is open already. undo removes the new file.
 func (a *Adapter) makeFile(open []openSink, c Config, client *stream.Account) (undo func(), err error) {
 	for _, k := range c.Sinks {
 		f, ok := setting.Filled(k).(*sinks.File)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestChangeText: the log has the values of a change in JSON, as the client wrote them, without those that may have secrets.
+// The log shows the values of a change in JSON as the client wrote the change, without values that may contain
+// secrets.
 func TestChangeText(t *testing.T) {
 	var object map[string]any
 	text := `{"source": "rtsp://user:geheim@h/", "sinks": {"webhook_secret": "geheim"}, "models": [{"model": "det", "max_fps": 2}], "paused": true, "mode": null, "model": "a b=\"c\""}`

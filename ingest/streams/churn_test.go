@@ -16,8 +16,8 @@ import (
 	"millrace/internal/child"
 )
 
-// Two hundred watchers of every kind come and go, before and after their first line or
-// picture: goroutines, descriptors, processes and memory are those from before.
+// After two hundred watchers of every kind have come and gone, before and after their first line or picture, the
+// numbers of goroutines, descriptors and processes and the memory are as before.
 func TestWatchersComeAndGo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads a video in real time")
@@ -29,7 +29,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 	others(r, "a")
 	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 2), Loop: true, Models: []streams.ModelConfig{{Model: "eyes"}, {Model: "a"}}})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	status := func() (s shown) { // without a connection that is kept
+	status := func() (s shown) { // without a kept-alive connection
 		s = r.show("door")
 		http.DefaultClient.CloseIdleConnections()
 		return s
@@ -90,7 +90,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 		all.Wait()
 		r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })
 	}
-	round(20) // what is started once, and stays
+	round(20) // starts everything that starts once and stays
 	before, restarts := now(), status().Restarts
 	round(200)
 	// Frames in flight hold up to two leases for each model and some for the source.

@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// Config is one stream. JSON names are those of the configuration and of REST.
+// Config is one stream. JSON names equal the names in the configuration and in REST.
 type Config struct {
 	Name    string        `json:"name" form:"name" request:"any" help:"name of the stream"`
 	Source  string        `json:"source" request:"any" help:"where frames come from: a file, device, program or address, such as clip.mp4, rtsp://HOST/PATH or folder:PATH"`
@@ -23,7 +23,7 @@ type Config struct {
 
 	// Settings are the settings of the source's kind; nil when none is set.
 	Settings sources.Settings `json:"-"`
-	// Sinks are where results go besides the watchers, at most one of each kind.
+	// Sinks receive the results, besides the watchers. A stream has at most one sink of each kind.
 	Sinks []sinks.Settings `json:"-"`
 }
 
@@ -73,7 +73,7 @@ func (c Config) settings() sources.Settings {
 	return s
 }
 
-// sourceSettings returns what is set of the source: fps, loop, and the settings of its kind.
+// sourceSettings returns the source's settings with a value: fps, loop, and the settings of the source's kind.
 func (c Config) sourceSettings() map[string]any {
 	out := map[string]any{}
 	if c.Settings != nil {
@@ -88,8 +88,8 @@ func (c Config) sourceSettings() map[string]any {
 	return out
 }
 
-// transport returns the transport of the source's packets, such as tcp or udp, or ""
-// when its kind has none. c is valid.
+// transport returns the transport of the source's packets, such as tcp or udp, or "" for a kind of source without
+// transports. c must be valid.
 func (c Config) transport() string {
 	if _, k, err := sources.Classify(c.Source); err == nil && k.Transport != nil {
 		return k.Transport(c.settings(), c.Source)

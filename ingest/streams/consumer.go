@@ -13,35 +13,35 @@ import (
 	"millrace/stream"
 )
 
-// consumer is one of the models of a stream. While the model is loaded, it has a
-// stream.Stream that gets the frames of the source; when the model is unloaded, it waits
-// until it is loaded again. It does not concern the other models.
+// consumer is one of the models of a stream. While the model is loaded, the consumer has a stream.Stream for the
+// source's frames; while the model is unloaded, the consumer waits without affecting other models.
 type consumer struct {
 	f  *runner
-	id uint64 // of no other consumer of the runner
+	id uint64 // unique in the runner
 	ModelConfig
-	preview *preview // of its results only
+	preview *preview // of this model's results only
 	every   bool     // Policy.Mode
 
-	ctx     context.Context // ends it
-	cancel  context.CancelFunc
-	retire  chan struct{} // closed when it is removed: it ends once its frames are answered
-	follows []*consumer   // are retired as soon as this one is settled; guarded by runner.mu
+	ctx    context.Context // ends the consumer
+	cancel context.CancelFunc
+	// closed on removal of the consumer, whose goroutine then ends once all its frames are answered
+	retire  chan struct{}
+	follows []*consumer // retired as soon as this consumer is settled; guarded by runner.mu
 
-	// These are guarded by runner.mu, as is Policy, whose mode does not change.
+	// runner.mu guards the following fields and Policy. The mode of Policy does not change.
 	feed  *feed // nil while the model is not open
 	state sources.State
 	since time.Time
-	err   error     // why it waits; nil while the model is open
-	retry time.Time // when it is opened again; zero unless it waits
-	tried bool      // it was open once, or could not be opened
+	err   error     // why the consumer waits; nil while the model is open
+	retry time.Time // time of the next attempt to open the model; zero unless waiting
+	tried bool      // the model was open once, or an attempt failed
 
 	// These are guarded by runner.countMu.
 	counts
-	hasLeft bool // the counts were added to those of the stream, which further endings are added to
+	hasLeft bool // the counts were added to the stream's; further endings count there
 }
 
-// counts are those of the endings of a model's frames. See StreamStats.
+// counts count the endings of a model's frames. See StreamStats.
 type counts struct {
 	answered uint64
 	errors   uint64
@@ -49,7 +49,7 @@ type counts struct {
 	aged     uint64
 	age      time.Duration
 	last     time.Time
-	failure  error // of the newest result or error that was passed to the sinks, if it is an error
+	failure  error // error of the newest result or error passed to the sinks; nil for a result
 }
 
 // run keeps the model open until ctx ends.
@@ -83,8 +83,7 @@ func (c *consumer) run(ctx context.Context) {
 	}
 }
 
-// end removes the model from the stream: it ends once its frames are answered. runner.mu
-// is held.
+// end removes the model from the stream. The consumer ends once its frames are answered. runner.mu is held.
 func (c *consumer) end() {
 	if !c.retired() {
 		close(c.retire)
@@ -101,7 +100,7 @@ func (c *consumer) retired() bool {
 	}
 }
 
-// left adds the counts of a model that was removed to those of the stream.
+// left adds the counts of a removed model to the stream's counts.
 func (c *consumer) left() {
 	if !c.retired() {
 		return
@@ -117,7 +116,8 @@ func (c *consumer) left() {
 	c.hasLeft = true
 }
 
-// tally returns the counts for an ending: a result may be passed to the sinks after its model has left. runner.countMu is held.
+// tally returns the counts for an ending. A result may reach the sinks after its model has left. runner.countMu is
+// held.
 func (c *consumer) tally() *counts {
 	if c.hasLeft {
 		return &c.f.gone
@@ -142,8 +142,7 @@ func (n *counts) add(o *counts) {
 	}
 }
 
-// logName is the name under which problems of the model are logged: "" if the stream has
-// no other.
+// logName is the model's name in the log: "" if the stream has only one model.
 func (c *consumer) logName() string {
 	if len(c.f.list()) == 1 {
 		return ""
@@ -165,14 +164,13 @@ func (c *consumer) set(s sources.State, err error, retry time.Time) {
 	}
 }
 
-// settle says that the model was opened, or could not be: the models that c follows are
-// retired. f.mu is held.
+// settle records that the model is open or has failed to open, and retires the models in c.follows. f.mu is held.
 func (c *consumer) settle() {
 	c.tried = true
 	c.endFollowed()
 }
 
-// endFollowed retires the models that c follows. f.mu is held.
+// endFollowed retires the models in c.follows. f.mu is held.
 func (c *consumer) endFollowed() {
 	for _, o := range c.follows {
 		o.end()
@@ -190,7 +188,7 @@ func (c *consumer) loading() bool {
 	return false
 }
 
-// once opens the model, and returns why it was closed.
+// once opens the model and returns the reason for its later closing.
 func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	f := c.f
 	model, _, err := f.a.backend.Models().Model(c.Model, c.Version)
@@ -213,7 +211,7 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	o.stream, o.every = st, st.Policy().Mode == stream.Every
 	f.mu.Lock()
 	c.feed, c.state, c.since, c.err, c.retry = o, sources.Running, time.Now(), nil, time.Time{}
-	if c.Policy != policy { // changed since it was read above
+	if c.Policy != policy { // changed after the read above
 		err = st.Replace(c.Policy)
 	}
 	if f.now.Paused {
@@ -247,7 +245,7 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	return true, err
 }
 
-// count counts the ending of a frame. failed is why a result could not be encoded: its receivers get an error.
+// count counts the ending of a frame. failed is the error of encoding the result; receivers then get this error.
 func (c *consumer) count(r *stream.Result, failed error) {
 	c.f.countMu.Lock()
 	defer c.f.countMu.Unlock()
@@ -269,7 +267,8 @@ func (c *consumer) countLocked(r *stream.Result, failed error) {
 	}
 }
 
-// countDelivered counts a result or an error that is passed to the sinks. failed is as for count. Parts of a result are not counted.
+// countDelivered counts a result or an error passed to the sinks. failed is as for count. Parts of a result do not
+// count.
 func (c *consumer) countDelivered(r *stream.Result, failed error) {
 	if r.Partial {
 		return

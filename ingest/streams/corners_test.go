@@ -21,8 +21,7 @@ import (
 	"millrace/workers"
 )
 
-// rectangle is the worker kind that finds the edges of the bright part of a picture, in
-// pixels of the source.
+// rectangle is a worker kind that finds the edges of the bright part of a picture, in pixels of the source.
 type rectangle struct {
 	workers.Base
 	image stream.ImageSpec
@@ -59,7 +58,7 @@ func (w *rectangle) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// edges returns left, top, right and bottom of what is bright in a gray picture.
+// edges returns the left, top, right and bottom edge of the bright part of a gray picture.
 func edges(gray []byte, width int) [4]float64 {
 	e := [4]float64{math.Inf(1), math.Inf(1)}
 	for i, v := range gray {
@@ -70,9 +69,9 @@ func edges(gray []byte, width int) [4]float64 {
 	return e
 }
 
-// The corners of what is found are those in the source's picture: at every ratio of the
-// sizes, for odd, turned and interlaced pictures, for models that stretch them, keep their
-// shape or are larger, and while whole pictures are read because somebody watches.
+// Corners of boxes are in pixels of the source's picture: at every ratio of sizes; for odd, turned and interlaced
+// pictures; for models that stretch a picture, keep its shape or are larger; and while watchers make the server read
+// whole pictures.
 func TestCornersOfResults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads videos in real time")
@@ -131,7 +130,7 @@ func TestCornersOfResults(t *testing.T) {
 	}
 }
 
-// corners checks the results of a stream before, while and after it is watched.
+// corners checks the results of a stream before, during and after a watch.
 func (r *rig) corners(c streams.Config, width, height int) {
 	t, path := r.t, "/v2/streams/"+c.Name
 	more := func(what string) {

@@ -1,7 +1,7 @@
-// Package streams runs server streams: a source, the model that gets its frames, and
-// sinks that take the results, as long as the server runs. Streams come from the
-// configuration and over REST; results go to files, webhooks, sockets and watchers.
+// Package streams runs server streams. A server stream has a source, models for the source's frames, and sinks for
+// the results, and runs as long as the server. The configuration and REST requests add streams; results go to files,
+// webhooks, sockets and watchers.
 //
-// It owns those streams and the long replies to their watchers. It must not know how
-// video is opened (ingest/sources), nor groups or batches.
+// Package streams owns the server streams and the long replies to watchers. The package must not know how package
+// ingest/sources opens video, nor know groups or batches.
 package streams

@@ -14,8 +14,8 @@ import (
 	"millrace/stream"
 )
 
-// Draft is a stream that is being described. It has the settings of all kinds of
-// sources and sinks, until it is known which of them the stream uses.
+// Draft is an unfinished description of a stream. A Draft has the settings of all kinds of sources and sinks until
+// the kinds are known.
 type Draft struct {
 	config  Config
 	sources []sources.Settings // of each kind
@@ -54,12 +54,11 @@ func draftOf(c Config) *Draft {
 
 func sameType(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
-// Table returns the settings, to be read and set. Those of sinks are below "sinks".
+// Table returns the settings for reading and setting. The settings of sinks are below "sinks".
 func (d *Draft) Table() *setting.Table { return d.table }
 
-// Config returns the stream. It returns an error if the stream has settings of another
-// kind of source, or a setting of a sink that it does not have; Config.Validate checks
-// everything else.
+// Config returns the stream. Settings of another kind of source, and settings of a sink that the stream lacks, are
+// errors. Config.Validate checks everything else.
 func (d *Draft) Config() (Config, error) {
 	c := d.config
 	c.Settings, c.Sinks = nil, nil
@@ -110,18 +109,15 @@ func (c *Config) Rebase(dir string) {
 	}
 }
 
-// Claim is a value of a setting of a sink that two streams, or two sinks of one, may not
-// both have.
+// Claim is the value of a sink's setting when two sinks, in one stream or in two, must not both have this value.
 type Claim struct {
 	Path  string // of the setting
 	Value string // cleaned, of a path
-	// Exclusive says that no other claim may have the value; else only one that is
-	// exclusive may not.
+	// Exclusive means that no other claim may have the value. Without Exclusive, only an exclusive claim conflicts.
 	Exclusive bool
 }
 
-// Claims returns the paths of the stream's sinks, and the values of the keys of kinds that
-// are exclusive.
+// Claims returns the paths of the stream's sinks and the values of exclusive keys.
 func (c Config) Claims() (claims []Claim) {
 	table := draftOf(c).table
 	for _, k := range sinks.Kinds() {
@@ -140,7 +136,7 @@ func (c Config) Claims() (claims []Claim) {
 	return claims
 }
 
-// MarshalJSON writes the settings that are set, in the form of requests.
+// MarshalJSON writes all settings with a value, in the form of requests.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(draftOf(c).table.Object()) }
 
 // parse reads a stream from a request. Errors are *stream.Error about the field.
@@ -159,7 +155,8 @@ func parse(object map[string]any) (Config, error) {
 	return c, err
 }
 
-// setByRequest sets what a request may set, and refuses other settings by name.
+// setByRequest sets a setting from a request. Settings that requests may not set are an error with the setting's
+// name.
 func setByRequest(f setting.Field, v any) error {
 	if f.Request == "" {
 		return stream.Errorf(stream.PermissionDenied, f.Path, "comes from the server's configuration only: leave it out")
@@ -175,11 +172,11 @@ func first(err error) error {
 	return nil
 }
 
-// OfModels are the settings of a model's policy, which a change may give for one of several models.
+// OfModels are the settings of a model's policy. A change may give these settings for one of several models.
 var OfModels = []string{"policy", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
 
-// changed returns c with all changes of a request, or an error. model makes the named
-// model the only one; models changes, adds and removes single ones.
+// changed returns c with all changes of a request, or an error. The field model makes the named model the only model;
+// the field models changes, adds and removes single models.
 func (c Config) changed(object map[string]any) (Config, error) {
 	d := draftOf(c)
 	own := maps.Clone(object)
@@ -207,7 +204,7 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	return next, err
 }
 
-// keepPolicy gives the stream the policy of one of its models, which becomes the only model.
+// keepPolicy gives the stream the policy of the model that becomes the only model.
 func (d *Draft) keepPolicy(model any) {
 	name, _ := model.(string)
 	i := d.config.index(name)
@@ -219,7 +216,7 @@ func (d *Draft) keepPolicy(model any) {
 	d.config.Policy.Mode = mode
 }
 
-// clearSinks clears all settings of sinks that a request turns off.
+// clearSinks clears all settings of the sinks that a request turns off.
 func (d *Draft) clearSinks(request any) {
 	given, _ := request.(map[string]any)
 	for i, k := range sinks.Kinds() {
@@ -232,7 +229,7 @@ func (d *Draft) clearSinks(request any) {
 // modelsList is the list of models.
 func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
 
-// setChange sets a setting of a stream that exists. 0 and "" stand for its default.
+// setChange sets a setting of an existing stream. 0 and "" restore the default.
 func setChange(f setting.Field, v any) error {
 	switch {
 	case f.Path == "name":

@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// What is wrong with a stream is told all at once, each with its setting.
+// A reply names all mistakes of a stream at once, each with its setting.
 func TestWrongStreams(t *testing.T) {
 	long := "http://127.0.0.1/"
 	long += strings.Repeat("x", 4096-len(long))
@@ -41,8 +41,7 @@ func TestWrongStreams(t *testing.T) {
 	}
 }
 
-// Settings of another kind of source are refused, whichever comes first, and so is a setting of a sink that the stream does
-// not have.
+// Settings of another kind of source are refused in any order, and so are settings of a sink that the stream lacks.
 func TestSettingsOfOtherKinds(t *testing.T) {
 	for path, ok := range map[string]struct{ source, set, to string }{
 		"rtsp_transport": {"folder:/x", "rtsp_transport", "udp"},
@@ -70,7 +69,7 @@ func TestSettingsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// Relative paths start from the folder of the configuration; others stay.
+// Relative paths start from the folder of the configuration; other paths stay.
 func TestRebase(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ source, file, dir, wantSource, wantFile string }{
@@ -103,7 +102,7 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// A request changes everything of a stream but its name. 0 and "" stand for defaults.
+// A request can change everything of a stream but its name. 0 and "" restore defaults.
 func TestChangesOfAStream(t *testing.T) {
 	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x", FPS: 5, Policy: stream.Policy{Window: 3, MaxFPS: 2}, Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://a/"}}}
 	both := Config{Name: "a", Source: c.Source, Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Every}}}}
@@ -139,7 +138,7 @@ func TestChangesOfAStream(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if x.want == "" { // it is not set any more
+		if x.want == "" { // the setting has no value any more
 			if err != nil || strings.Contains(got, `"`+x.key+`"`) {
 				t.Errorf("%s to %v: %s", x.key, x.to, got)
 			}

@@ -11,15 +11,14 @@ import (
 	"millrace/stream"
 )
 
-// encoder writes results as lines of JSON, in the form of a WebSocket reply. One
-// goroutine may use it.
+// encoder writes results as lines of JSON, in the form of WebSocket replies. Not safe for concurrent use.
 type encoder struct {
 	outputs []byte
 	reply   oip.InferResponse
 }
 
-// line returns the JSON of r, of a model, without a line feed. It is in new memory,
-// because several receivers share it. failed is why a result cannot be written as JSON: the line is then an error.
+// line returns the JSON of r, a result of model, without a line feed. The line is in new memory, since several
+// receivers share the line. failed is the error of encoding r; the line then contains this error.
 func (e *encoder) line(name, model string, r *stream.Result) (line []byte, failed error) {
 	dst := append(make([]byte, 0, 512), `{"stream":`...)
 	dst = oip.AppendString(dst, name)
@@ -44,7 +43,7 @@ func (e *encoder) line(name, model string, r *stream.Result) (line []byte, faile
 // noModel is the beginning of a reply without the name of a model.
 const noModel = `{"model_name":""`
 
-// outputNamed names the output of a field such as outputs[1].data[0].
+// outputNamed returns the name of the output in a field such as outputs[1].data[0].
 func outputNamed(field string, r *stream.Result) string {
 	var i int
 	if n, _ := fmt.Sscanf(field, "outputs[%d]", &i); n == 0 || i < 0 || i >= len(r.Outputs) {

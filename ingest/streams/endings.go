@@ -6,11 +6,11 @@ import (
 	"millrace/stream"
 )
 
-// queueLen is the most results that wait to be written: more than a window of each model,
-// so that a video in Every, which waits instead, never loses one.
+// queueLen is the maximum number of results in the queue of the sinks. The queue is longer than the windows of all
+// models together, so that a video in mode Every waits and never loses a result.
 func queueLen(models int) int { return models*stream.MaxWindow + 256 }
 
-// endings is a bounded queue of results. Any goroutine may push; one pops.
+// endings is a bounded queue of results. Any goroutine may push; only one goroutine pops.
 type endings struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -62,7 +62,7 @@ func (q *endings) resize(most int) {
 	q.most = most
 }
 
-// close says that nothing more is pushed.
+// close marks the end: nothing more is pushed.
 func (q *endings) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

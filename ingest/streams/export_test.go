@@ -5,8 +5,7 @@ import "encoding/json"
 // FanoutForTest is a fanout without a stream.
 type FanoutForTest struct{ h fanout }
 
-// Watch returns a function that returns how many lines wait for a watcher, and how many
-// it lost.
+// Watch returns a function that returns a watcher's numbers of waiting and lost lines.
 func (h *FanoutForTest) Watch(room int) func() (int, uint64) {
 	w, _ := h.h.watch(room, false, "")
 	return func() (int, uint64) { return len(w.lines), w.lost.Load() }
@@ -15,7 +14,7 @@ func (h *FanoutForTest) Watch(room int) func() (int, uint64) {
 // Send sends a line to all.
 func (h *FanoutForTest) Send(line []byte) { h.h.send(line, "") }
 
-// ReadStore reads a file of the store, and returns what would be written.
+// ReadStore parses a store's file and encodes the result again.
 func ReadStore(text []byte) ([]byte, error) {
 	list, err := parseStore(text)
 	if err != nil {
@@ -46,7 +45,7 @@ func (a *Adapter) Change(t interface{ Fatal(...any) }, c Config) {
 	}
 }
 
-// AddRequested adds a stream as a request does whose address was public when it was looked up.
+// AddRequested adds a stream like a request whose address was public at the time of the check.
 func (a *Adapter) AddRequested(t interface{ Fatal(...any) }, c Config) {
 	if err := a.add(c, "request", nil); err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// fanout sends each line to all watchers. It does not wait for any: a watcher that is
-// too slow loses lines, and gets their number.
+// fanout sends each line to all watchers without waiting. A slow watcher loses lines and receives the number of lost
+// lines.
 type fanout struct {
 	lost atomic.Uint64
 
@@ -15,11 +15,11 @@ type fanout struct {
 	subs   map[*watcher]struct{}
 }
 
-// watcher is a client that watches a stream. Lines are shared and must only be read.
+// watcher is a client that watches a stream. Watchers share lines and must not change them.
 type watcher struct {
 	lines chan []byte // closed when the stream has ended
 	lost  atomic.Uint64
-	// With newest, a line that does not fit replaces the oldest one.
+	// With newest, a line that does not fit replaces the oldest line.
 	newest bool
 	model  string // whose lines it gets; "" = all
 }
@@ -69,7 +69,7 @@ func (h *fanout) send(line []byte, model string) {
 			case <-w.lines:
 			default:
 			}
-			w.lines <- line // only this goroutine sends, so that there is room
+			w.lines <- line // only this goroutine sends, so there is room
 			continue
 		}
 		w.lost.Add(1)

@@ -9,8 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// feed connects the source of a runner to the stream of one of its models: it submits
-// the frames and is the stream's sink.
+// feed connects the source of a runner to the stream of one model: the feed submits frames and is the stream's sink.
 type feed struct {
 	f      *runner
 	c      *consumer
@@ -19,19 +18,19 @@ type feed struct {
 	cancel context.CancelFunc
 	every  bool
 	model  *stream.Model // of the last frame
-	fresh  bool          // no frame was read since the source was opened: the next one does not follow on the last
+	fresh  bool          // no frame was read since the source was opened: the next frame begins a discontinuity
 
-	window  *ingest.Window // frames submitted, and those whose result is written
-	waiting sync.Mutex     // held by the goroutine that waits for the window
+	window  *ingest.Window // frames submitted and results written
+	waiting sync.Mutex     // held by the goroutine waiting for the window
 	ended   atomic.Pointer[stream.CloseReason]
 }
 
 var _ stream.Sink = (*feed)(nil)
 
-// unreadable ends a frame that cannot be read as an error: in Every in its turn, after
-// the results of the frames before it, in Latest at once.
+// unreadable ends an unreadable frame with an error: in mode Every after the results of earlier frames, in mode
+// Latest at once.
 func (o *feed) unreadable(fr stream.Frame, err error) {
-	o.fresh = true // the next frame does not follow on this one
+	o.fresh = true // the next frame does not follow this frame
 	if o.every && !o.wait(1) {
 		o.drop(fr.Seq, stream.Closed)
 		return
@@ -43,9 +42,8 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 	}
 }
 
-// frame submits a frame, unless it is late: only Every wants those. In Every a source
-// with an end (finite) waits for room in the window; a live one loses frames that do not fit. A panic
-// releases the lease, too.
+// frame submits a frame. Only mode Every accepts late frames. In mode Every a source with an end (finite) waits for
+// room in the window; a live source loses frames that do not fit. A panic also releases the lease.
 func (o *feed) frame(fr stream.Frame, finite bool) {
 	submitted := false
 	defer func() {
@@ -73,7 +71,7 @@ func (o *feed) frame(fr stream.Frame, finite bool) {
 	submitted = true // Submit releases the lease, whatever happens
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
-		o.stream.MarkDiscontinuity() // the frame is not sent again, and the next one does not follow on it
+		o.stream.MarkDiscontinuity() // the frame is lost: mark the next frame as discontinuous
 		why := stream.Closed
 		if stream.CodeOf(err) == stream.FlowControl {
 			why = stream.WindowFull
@@ -82,14 +80,15 @@ func (o *feed) frame(fr stream.Frame, finite bool) {
 	}
 }
 
-// lost is called for a frame for which there was no memory, which the source counts.
+// lost reports a frame dropped for lack of memory. The source counts the frame.
 func (o *feed) lost() {
 	o.stream.Refuse(&stream.Frame{}, stream.Memory, nil)
 	o.stream.MarkDiscontinuity()
 }
 
-// wait returns true when the results of all but n-1 frames have been written, or false when the feed ends first. Several goroutines
-// may wait: the one that reads the source, the one at the end of the source, and the model's when it was removed.
+// wait returns true once at most n-1 frames have unwritten results, or false when the feed ends first. Several
+// goroutines may wait: the reader of the source, the waiter at the source's end, and the goroutine of a removed
+// model.
 func (o *feed) wait(n int) bool {
 	o.waiting.Lock()
 	defer o.waiting.Unlock()
@@ -126,7 +125,7 @@ func (o *feed) Done(why stream.CloseReason) {
 	o.cancel()
 }
 
-// closed returns why the stream ended, or "" while it has not.
+// closed returns the reason for the end of the stream, or "" while the stream is open.
 func (o *feed) closed() stream.CloseReason {
 	if p := o.ended.Load(); p != nil {
 		return *p
@@ -143,7 +142,7 @@ func (o *feed) free(r *stream.Result) {
 	}
 }
 
-// drop counts a frame that the stream has not accepted.
+// drop counts a frame that the stream did not accept.
 func (o *feed) drop(seq uint64, why stream.Reason) {
 	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
 	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why}, nil)

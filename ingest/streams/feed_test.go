@@ -15,7 +15,7 @@ import (
 	"millrace/stream/window"
 )
 
-// nowhere is a queue from which no frame is taken.
+// nowhere is a queue from which nobody takes frames.
 type nowhere struct{}
 
 func (nowhere) Enqueue(*stream.Stream, any) {}
@@ -24,8 +24,8 @@ func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}
 
-// No window spans frames that a live source lost: because the window was full, because
-// there was no memory, or because the source was opened again.
+// No window spans frames lost by a live source: because the window was full, because memory was short, or because the
+// source was opened again.
 func TestWindowsBehindALoss(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := &stream.Model{
@@ -85,7 +85,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 	}
 }
 
-// A picture that cannot be read waits for the results before it in Every only.
+// Only in mode Every does an unreadable picture wait for earlier results.
 func TestUnreadableWaits(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,8 +133,7 @@ func (a faultyAssembly) NewAssembler(*stream.Model, bool) stream.Assembler { ret
 func (faultyAssembly) IsRequest(*stream.Frame) bool                        { panic("at once") }
 func (faultyAssembly) Reset()                                              {}
 
-// A panic leaves no lease, whether the frame was submitted or not: its source releases
-// only its own.
+// A panic before or after the submission of a frame leaves no lease. The source releases only its own lease.
 func TestPanicLeavesNoLease(t *testing.T) {
 	m := &stream.Model{
 		Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1, 3}}},
@@ -178,7 +177,8 @@ func TestPanicLeavesNoLease(t *testing.T) {
 	}
 }
 
-// Several goroutines wait for the results of a model's frames, as at the end of a video whose model was removed: all go on.
+// Several goroutines can wait for the results of a model's frames, for example at the end of a video after the
+// model's removal. All waits end.
 func TestSeveralWaitForAFeed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -193,7 +193,7 @@ func TestSeveralWaitForAFeed(t *testing.T) {
 				}
 			})
 		}
-		runtime.Gosched() // so that they wait
+		runtime.Gosched() // let the goroutines start to wait
 		o.window.Answer(1)
 		waiting.Wait()
 	}

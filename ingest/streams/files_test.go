@@ -12,7 +12,7 @@ import (
 	"millrace/ingest/streams"
 )
 
-// A request may name files in one folder: new ones, none outside of it, and not more bytes than a client may have.
+// A request may name only new files in one folder, up to the client's limit of bytes.
 func TestFilesOfRequests(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for _, err := range []error{
@@ -59,7 +59,7 @@ func TestFilesOfRequests(t *testing.T) {
 	if st, err := os.Stat(door + ".1"); err != nil || st.Size() > 16384 {
 		t.Errorf("%v, %v", st, err)
 	}
-	// Its file changes while it runs, and what it has written still counts.
+	// The stream changes its file while running; bytes written to the old file still count.
 	r.want(200, "PATCH", "/v2/streams/door", `{"sinks":{"file":"other.jsonl"}}`)
 	r.until("door", "results in the other file", func(s shown) bool {
 		st, err := os.Stat(filepath.Join(dir, "other.jsonl"))
@@ -77,7 +77,8 @@ func TestFilesOfRequests(t *testing.T) {
 	}
 }
 
-// A stored stream whose file is not in the folder does not run, says why, stays stored, and runs once its sinks are changed.
+// A stored stream with a file outside the folder does not run, says why, stays stored, and runs after a change of its
+// sinks.
 func TestKeptFileOutside(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	if err := os.Symlink(outside, filepath.Join(dir, "out")); err != nil {

@@ -13,18 +13,19 @@ import (
 	"millrace/stream"
 )
 
-// The pictures that a camera had kept reach the model in Every only. In Latest they are
-// read, counted and dropped, and the first answer is that of the newest.
+// Old pictures kept by a camera reach the model only in mode Every. In mode Latest the server reads, counts and drops
+// old pictures, and first answers the newest picture.
 func TestOldFramesOfACamera(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera")
 	}
 	const old = 60
-	// On a machine that is busy with other work, the pictures come as slowly as those of a camera that has kept none.
+	// On a busy machine, pictures arrive as slowly as from a camera without old pictures.
 	var n int
 	var drops uint64
 	for range 4 {
-		t.Run("camera", func(t *testing.T) { n, drops = oldFrames(t, old) }) // what it has started ends with it
+		// a subtest, so that everything started ends with the subtest
+		t.Run("camera", func(t *testing.T) { n, drops = oldFrames(t, old) })
 		if n >= old/2 && drops >= uint64(n) {
 			return
 		}
@@ -32,8 +33,8 @@ func TestOldFramesOfACamera(t *testing.T) {
 	t.Errorf("the first frame in latest: %d, after %d drops", n, drops)
 }
 
-// oldFrames reads a camera that had kept so many pictures. It returns the number of the first frame that was answered in
-// Latest, and how many were dropped as superseded.
+// oldFrames reads a camera that has kept old pictures. oldFrames returns the number of the first frame answered in
+// mode Latest and the number of superseded frames.
 func oldFrames(t *testing.T, old int) (first int, drops uint64) {
 	t.Helper()
 	clip := filepath.Join(t.TempDir(), "numbered.mp4")

@@ -21,7 +21,7 @@ import (
 	"millrace/stream"
 )
 
-// watched is a line that a watcher of results gets.
+// watched is a line received by a watcher of results.
 type watched struct {
 	Model         string
 	Seq           uint64
@@ -68,13 +68,13 @@ func (r *rig) exact(name string, n uint64) {
 	})
 }
 
-// camera is a live source: a program that writes 25 pictures a second until it is ended.
+// camera is a live source: a program that writes 25 pictures a second until killed.
 func camera(size string) string {
 	return "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=" + size + ":rate=25 -c:v mjpeg -f mjpeg -"
 }
 
-// The model, the models, the mode, the source and the sinks of a stream change while it runs. The watcher
-// stays, frames go on without a gap that is not counted, and each has one ending.
+// The model, the models, the mode, the source and the sinks of a running stream change. The watcher stays, gaps
+// between frames are counted, and each frame has one ending.
 func TestChangesInPlace(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a", "b")
@@ -113,10 +113,10 @@ func TestChangesInPlace(t *testing.T) {
 	}
 }
 
-// Another source takes the place of the first one with its first frame: until then results are those
-// of the first one, the watcher stays, and every frame is counted.
+// A new source replaces the old source with its first frame: until then results come from the old source, the watcher
+// stays, and every frame counts.
 func TestSourceChangesInPlace(t *testing.T) {
-	first, second := newMotionJPEG(t, 64, 48), newMotionJPEG(t, 32, 24) // they are closed after the server
+	first, second := newMotionJPEG(t, 64, 48), newMotionJPEG(t, 32, 24) // closed after the server
 	r := start(t, streams.Options{AllowPrivate: true})
 	second.hold()
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+first.URL+`","model":"eyes"}`)
@@ -136,7 +136,7 @@ func TestSourceChangesInPlace(t *testing.T) {
 		}
 	}
 	<-first.left
-	// A source that cannot be opened takes its place, too: the stream says why it waits.
+	// A source that fails to open also replaces the old source: the stream says why the new source waits.
 	r.want(200, "PATCH", "/v2/streams/door", `{"source":"http://127.0.0.1:1/","paused":true}`)
 	s := r.until("door", "a failure", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
 	if s.Watchers != 1 || s.Frames <= last.Seq {
@@ -149,11 +149,11 @@ func TestSourceChangesInPlace(t *testing.T) {
 	}
 }
 
-// motionJPEG is a camera that sends pictures, unless it is held.
+// motionJPEG is a camera that sends pictures unless held.
 type motionJPEG struct {
 	*httptest.Server
 	free        atomic.Pointer[chan struct{}]
-	asked, left chan struct{} // a value for each client that has come or gone, at most 9
+	asked, left chan struct{} // a value for each client on arrival and departure, at most 9
 }
 
 // newMotionJPEG returns a camera with 20 pictures a second.
@@ -215,7 +215,7 @@ func (m *motionJPEG) release() {
 	m.free.Store(&open)
 }
 
-// Changes of models lose no frame of a video in every: each is answered by one of the two.
+// Model changes lose no frame of a video in mode Every: the old or the new model answers each frame.
 func TestEveryFrameWhileModelsChange(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")
@@ -229,12 +229,12 @@ func TestEveryFrameWhileModelsChange(t *testing.T) {
 	if s.Frames != 200 || s.Results != 200 {
 		t.Errorf("%+v", s)
 	}
-	// A stream that has ended begins again with another source.
+	// A stream whose video has ended restarts with another source.
 	r.streams.Change(t, streams.Config{Name: "clip", Source: clip(t, 1), Model: "eyes", Policy: stream.Policy{Mode: stream.Every}})
 	r.until("clip", "the other clip has ended", func(s shown) bool { return s.State == "ended" && s.Frames == 10 && s.Results == 10 })
 }
 
-// A model that is not loaded, or a source that a request may not name, changes nothing.
+// A change to an unloaded model or to a forbidden source changes nothing.
 func TestRefusedChanges(t *testing.T) {
 	r := start(t, streams.Options{})
 	r.streams.Add(t, streams.Config{Name: "door", Source: camera("64x48"), Model: "eyes"})
@@ -263,7 +263,7 @@ func TestRefusedChanges(t *testing.T) {
 	if s := r.show("door"); s.Models[0].Model != "eyes" || !strings.HasPrefix(s.Source, "exec:ffmpeg") {
 		t.Errorf("%+v", s)
 	}
-	// The configuration may name a private address; a request may keep it, and name no other one.
+	// The configuration may name a private address; a request may keep the address but name no other private address.
 	r.streams.Add(t, streams.Config{Name: "yard", Source: camera("64x48"), Model: "eyes", Sinks: []sinks.Settings{&sinks.Webhook{URL: "http://127.0.0.1:9/own"}}})
 	for address, want := range map[string]int{"http://127.0.0.1:9/own": 200, "http://127.0.0.1:9/other": 403} {
 		if code, text := r.call("PATCH", "/v2/streams/yard", `{"sinks":{"webhook":"`+address+`"}}`); code != want {
@@ -272,9 +272,9 @@ func TestRefusedChanges(t *testing.T) {
 	}
 }
 
-// The configuration is read again: streams that are gone end, new ones begin, changed ones
-// change in place, others go on, and so do those of requests. A stream of the configuration that a request has
-// removed comes back, and reset undoes the changes of requests.
+// After a reload, removed streams end, new streams start, changed streams change in place, and unchanged streams and
+// streams of requests go on. A configured stream removed by a request comes back, and reset undoes changes of
+// requests.
 func TestReload(t *testing.T) {
 	r := start(t, streams.Options{AllowPrivate: true})
 	others(r, "a")

@@ -37,9 +37,9 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// fasthttp's clock runs for ever once it has begun.
+		// Once started, fasthttp's clock runs for ever.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
-		// and its pools notice their end at their next tick, 10 s later.
+		// fasthttp's pools notice their end only at the next tick, 10 s later.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.Cleanup(func(code int) {
 			if child.Live() != 0 {
@@ -51,15 +51,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience is the time-out of every wait; none should come near it.
+	// patience limits every wait. No wait should come close.
 	patience = time.Minute
-	// replyTime is the listener's time-out for one reply: it does not apply to
-	// watchers, and is longer than any pause of the machine.
+	// replyTime is the listener's time-out for one reply: not applied to watchers, and longer than any pause of the
+	// machine.
 	replyTime = 4 * time.Second
 )
 
-// rig is an HTTP listener, models and the adapter, connected as in a server. It is also
-// the backend.
+// rig is an HTTP listener, models and the adapter, connected as in a server. The rig is also the backend.
 type rig struct {
 	t       *testing.T
 	url     string
@@ -183,8 +182,7 @@ func (r *rig) load(c workers.Config) {
 	}
 }
 
-// call makes a request, with pairs of header names and values, and returns its
-// status and body.
+// call makes a request with pairs of header names and values, and returns the status and body of the reply.
 func (r *rig) call(method, path, body string, header ...string) (int, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, bytes.NewReader([]byte(body)))
@@ -206,7 +204,7 @@ func (r *rig) call(method, path, body string, header ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// want makes a request that has to be answered with a status.
+// want makes a request and checks the status of the reply.
 func (r *rig) want(status int, method, path, body string, header ...string) string {
 	r.t.Helper()
 	got, text := r.call(method, path, body, header...)
@@ -216,7 +214,7 @@ func (r *rig) want(status int, method, path, body string, header ...string) stri
 	return text
 }
 
-// shown is what the tests read of a stream.
+// shown is the part of a stream's report that the tests read.
 type shown struct {
 	Name, Source, State string
 	Transport           string `json:"rtsp_transport"`
@@ -239,7 +237,7 @@ type shown struct {
 	Lost                      struct{ Frames, Results, Lines uint64 }
 }
 
-// shownModel is what the tests read of a model of a stream.
+// shownModel is the part of a model's report that the tests read.
 type shownModel struct {
 	Model, State string
 	Error        *struct{ Code, Message string }
@@ -252,7 +250,7 @@ type shownModel struct {
 	Drops           map[string]uint64
 }
 
-// endings are the frames of the model that have ended.
+// endings is the number of the model's ended frames.
 func (m shownModel) endings() uint64 {
 	n := m.Results + m.Errors
 	for _, d := range m.Drops {
@@ -284,8 +282,7 @@ func (r *rig) until(name, what string, ok func(shown) bool) shown {
 	}
 }
 
-// over waits until a stream has ended or failed, for watchers too: one that comes
-// in between is let in, and sees the end.
+// over waits until a stream has ended or failed, for watchers too: a watcher arriving shortly before sees the end.
 func (r *rig) over(name, state string) shown {
 	r.t.Helper()
 	s := r.until(name, state, func(s shown) bool { return s.State == state })

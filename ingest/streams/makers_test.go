@@ -13,8 +13,8 @@ import (
 	"millrace/stream"
 )
 
-// A stream of the configuration that has ended, and that a request changes, begins again: the file that the request has named is in
-// the folder sinks.folder, and not in the working directory.
+// A request changes a configured stream whose video has ended, and the stream restarts. The file named by the request
+// is in the folder sinks.folder, not in the working directory.
 func TestFilesOfRequestsAfterTheEnd(t *testing.T) {
 	folder, work := t.TempDir(), t.TempDir()
 	source := clip(t, 1)
@@ -38,8 +38,9 @@ func TestFilesOfRequestsAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A request that changes settings of a configured source, and not its address, does not make it a source of requests, which may not
-// have private addresses; a webhook of the configuration likewise stays what it is when an ended stream begins again.
+// A request that changes settings of a configured source but keeps the address leaves the source with the rights of
+// the configuration, which include private addresses. The same holds for a configured webhook when an ended stream
+// restarts.
 func TestPartsOfTheConfigurationStay(t *testing.T) {
 	posted := make(chan struct{}, 1000)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posted <- struct{}{} }))

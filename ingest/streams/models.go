@@ -12,10 +12,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// maxModels is the most models of one stream.
+// maxModels is the maximum number of models of one stream.
 const maxModels = 16
 
-// maxLeaving is how many models that were removed from a stream may wait for their last results when its models change again.
+// maxLeaving is the maximum number of removed models that may wait for their last results when a request changes the
+// models again.
 const maxLeaving = 2 * maxModels
 
 // ModelConfig is one of several models of a stream.
@@ -25,8 +26,8 @@ type ModelConfig struct {
 	Policy  stream.Policy `json:",inline" unset_all:"that of the stream"`
 }
 
-// models returns the models of the stream, each with its whole policy. The default mode
-// is Latest: a camera's frames do not wait.
+// models returns the models of the stream, each with a complete policy. The default mode is Latest, since the frames
+// of a camera do not wait.
 func (c Config) models() []ModelConfig {
 	list := []ModelConfig{{c.Model, c.Version, c.Policy}}
 	if len(c.Models) > 0 {
@@ -86,9 +87,8 @@ func (c Config) index(model string) int {
 	return slices.IndexFunc(c.Models, func(m ModelConfig) bool { return m.Model == model })
 }
 
-// changeModels applies the entries of models of a request that changes a stream. An entry
-// names a model and what to change of its policy; a model that the stream does not have
-// is added, and one with "remove": true is removed.
+// changeModels applies the field models of a change request. An entry names a model and changes parts of the model's
+// policy. An entry for a new model adds the model; "remove": true removes the model.
 func (d *Draft) changeModels(v any) error {
 	list := modelsList(d)
 	entries, ok := v.([]any)

@@ -15,14 +15,14 @@ import (
 	"millrace/workers"
 )
 
-// others are models besides eyes.
+// others adds models besides eyes.
 func others(r *rig, names ...string) {
 	for _, name := range names {
 		r.load(workers.Config{Name: name, Kind: "identity"})
 	}
 }
 
-// Each of three models gets every frame of a file, and each line says whose result it is.
+// Each of three models gets every frame of a file, and each line names its model.
 func TestModelsOfAFile(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	r := start(t, streams.Options{})
@@ -62,8 +62,8 @@ func TestModelsOfAFile(t *testing.T) {
 	}
 }
 
-// Outputs that JSON cannot carry, such as the bytes of frames, are errors with a message of
-// streams. They count as errors, not as results, and are the problem of the stream.
+// Outputs that JSON cannot carry, such as the bytes of frames, end as errors with a message of package streams. These
+// errors count as errors, not as results, and appear as the problem of the stream.
 func TestOutputsWithoutJSON(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	r := start(t, streams.Options{})
@@ -101,8 +101,7 @@ func TestOutputsWithoutJSON(t *testing.T) {
 	}
 }
 
-// A model that is not loaded, or is unloaded, does not stop the others: its results are
-// missing, the stream says so, and it joins again.
+// An unloaded model does not stop the other models: the stream reports the missing model, and the model joins again.
 func TestModelComesAndGoes(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a", "b")
@@ -156,7 +155,7 @@ func TestModelComesAndGoes(t *testing.T) {
 	}
 }
 
-// A model that hangs holds up neither the others nor the end of the stream.
+// A hanging model delays neither the other models nor the end of the stream.
 func TestModelHangs(t *testing.T) {
 	r := start(t, streams.Options{})
 	r.load(workers.Config{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "30s"}})
@@ -168,7 +167,7 @@ func TestModelHangs(t *testing.T) {
 	r.want(200, "PATCH", "/v2/streams/door", `{"models":[{"model":"eyes","max_fps":2,"priority":"low"}]}`)
 }
 
-// The policy of one model is changed, by its name, and nothing else.
+// A change by a model's name changes only the policy of this model.
 func TestPolicyOfAModel(t *testing.T) {
 	path := t.TempDir() + "/streams.json"
 	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
@@ -236,7 +235,7 @@ func TestModelRefusals(t *testing.T) {
 	}
 }
 
-// Watchers get the results of all models, or of one of them.
+// Watchers get the results of all models or of a single model.
 func TestWatchAModel(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")

@@ -10,7 +10,7 @@ const tagStreams = "server streams"
 // modelQuery names one of the models of a stream.
 var modelQuery = []openapi.Param{{Name: "model", Type: "string", Doc: "of a stream with several models: that of the results"}}
 
-// Routes describes the routes of the adapter. Every route has its line here.
+// Routes describes every route of the adapter.
 var Routes = []openapi.Route{
 	{
 		Method: "POST", Path: "/v2/streams", Role: role.Manage, Tag: tagStreams, Summary: "Add a server stream", Status: 201,

@@ -12,8 +12,8 @@ import (
 // everyFour is the policy of the paused streams in these tests: four frames wait.
 var everyFour = stream.Policy{Mode: stream.Every, Window: 4}
 
-// The model of a paused video changes: when the stream is resumed, the first model answers the frames that waited for it, and the
-// second model the others.
+// The model of a paused video changes. After the resume, the first model answers the frames that waited for this
+// model, and the second model answers the other frames.
 func TestModelOfAPausedVideoChanges(t *testing.T) {
 	r := start(t, streams.Options{})
 	others(r, "a")
@@ -41,8 +41,8 @@ func TestModelOfAPausedVideoChangesAtItsEnd(t *testing.T) {
 	}
 }
 
-// pausedCamera adds a paused stream of a camera with the model eyes, which four frames wait for, and changes its model to a, which
-// four frames wait for, too.
+// pausedCamera adds a paused camera stream with the model eyes and four waiting frames, then changes the model to a,
+// which also gets four waiting frames.
 func pausedCamera(t *testing.T) *rig {
 	camera := newMotionJPEG(t, 64, 48) // is closed after the server
 	r := start(t, streams.Options{AllowPrivate: true})
@@ -55,7 +55,7 @@ func pausedCamera(t *testing.T) *rig {
 	return r
 }
 
-// The model of a paused camera changes: when the stream is resumed, both models answer the frames that waited for them.
+// The model of a paused camera changes. After the resume, both models answer their waiting frames.
 func TestModelOfAPausedCameraChanges(t *testing.T) {
 	r := pausedCamera(t)
 	r.want(200, "PATCH", "/v2/streams/door", `{"paused":false}`)
@@ -66,18 +66,19 @@ func TestModelOfAPausedCameraChanges(t *testing.T) {
 	r.exact("door", 1)
 }
 
-// A paused stream that is removed ends, also with a removed model that frames wait for. The rig's end checks that nothing is left.
+// Removing a paused stream ends the stream, even with frames waiting for a removed model. The rig's end checks for
+// leaks.
 func TestPausedStreamIsRemoved(t *testing.T) {
 	r := pausedCamera(t)
 	r.want(204, "DELETE", "/v2/streams/door", "")
 }
 
-// The server ends while a removed model of a paused stream has frames that wait.
+// The server ends while a removed model of a paused stream has waiting frames.
 func TestServerEndsWhileAStreamIsPaused(t *testing.T) {
 	pausedCamera(t).stop()
 }
 
-// A model that was removed from a paused stream is unloaded: its frames end.
+// Unloading a model removed from a paused stream ends the model's frames.
 func TestRemovedModelOfAPausedStreamIsUnloaded(t *testing.T) {
 	r := pausedCamera(t)
 	if err := r.models.Unload(t.Context(), "eyes", ""); err != nil {
@@ -86,8 +87,8 @@ func TestRemovedModelOfAPausedStreamIsUnloaded(t *testing.T) {
 	r.until("door", "the frames of the removed model have ended", func(s shown) bool { return s.Errors == 4 })
 }
 
-// Changes of the models of a paused stream are refused once 32 removed models have a frame that waits, and allowed again when the stream
-// is resumed.
+// A paused stream refuses model changes once 32 removed models have a waiting frame, and allows model changes again
+// after the resume.
 func TestManyModelChangesOfAPausedStream(t *testing.T) {
 	camera := motionJPEGEvery(t, 5*time.Millisecond, 64, 48)
 	r := start(t, streams.Options{AllowPrivate: true})

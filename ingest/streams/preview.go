@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	previewFrames  = 8 // most frames that wait for their result
+	previewFrames  = 8 // maximum number of frames waiting for a result
 	previewQuality = 80
-	previewAge     = 2 * time.Second // results of other models that are older are not drawn
+	previewAge     = 2 * time.Second // older results of other models are not drawn
 )
 
-// preview draws results over their frames while there are watchers. It keeps the newest
-// frames by their seq and draws the newest result only, in its own goroutine, so that
-// drawing delays nothing else.
+// preview draws results over their frames while there are watchers. A preview keeps the newest frames by seq and
+// draws only the newest result, in a separate goroutine, so that drawing does not delay results.
 type preview struct {
 	fanout
 	start  func(render func()) bool // starts a goroutine
 	limits codec.Limits             // of coded pictures
-	memory codec.Memory             // counts what decoding them takes
-	// changed is called, without a lock, when the first watcher has come or the last one
-	// has left: active tells which.
+	memory codec.Memory             // counts the memory for decoding
+	// changed is called, without a lock, after the first watcher arrives and after the last watcher leaves. The
+	// method active returns the new state.
 	changed func()
 
 	state     sync.Mutex
-	several   bool // it draws the results of several models
+	several   bool // draw the results of several models
 	rendering bool
-	frames    []stream.Frame            // each holds its lease
-	frame     stream.Frame              // the next to be drawn, with its result
+	frames    []stream.Frame            // each frame holds its lease
+	frame     stream.Frame              // the next frame to draw, with its result
 	result    *stream.Result            // nil = none
-	index     uint64                    // of its model
+	index     uint64                    // index of the model of result
 	newest    map[uint64]*stream.Result // of each of several models
 	wake      chan struct{}             // of the renderer
 }
@@ -117,8 +116,8 @@ func (m *preview) dropOldest() {
 	m.frames = m.frames[:n]
 }
 
-// show takes over a result of a model: it is drawn if its frame is kept, with the newest
-// results of the other models, and released otherwise.
+// show takes over a result of a model. If the frame of the result is kept, the preview draws the result together with
+// the newest results of other models; otherwise show releases the result.
 func (m *preview) show(r *stream.Result, model uint64) {
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -157,9 +156,8 @@ func (m *preview) keep(model uint64, r *stream.Result) {
 	m.newest[model] = r
 }
 
-// others returns the newest results of the other models, but those that are much older
-// than the one that is drawn, and those of a picture of another size: the source was
-// opened again since.
+// others returns the newest results of the other models. Left out are results much older than the result to draw, and
+// results for another picture size, from before the source was opened again.
 func (m *preview) others() (out []*stream.Result) {
 	if m.result == nil {
 		return nil
@@ -172,14 +170,14 @@ func (m *preview) others() (out []*stream.Result) {
 	return out
 }
 
-// sameSize reports whether two results are in pixels of one picture, as far as is known:
-// not every kind of model says the size.
+// sameSize reports whether two results use the same picture size, as far as known: some kinds of models do not report
+// the size.
 func sameSize(a, b *stream.Result) bool {
 	return a.Width == b.Width && a.Height == b.Height || a.Width == 0 || b.Width == 0
 }
 
-// setSeveral says whether the results of several models are drawn. removed are models
-// whose results are not drawn any more.
+// setSeveral turns drawing the results of several models on or off. Results of the removed models are no longer
+// drawn.
 func (m *preview) setSeveral(several bool, removed ...uint64) {
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -194,7 +192,7 @@ func (m *preview) setSeveral(several bool, removed ...uint64) {
 	}
 }
 
-// drop releases what was to be drawn next.
+// drop releases the frame and result to draw next.
 func (m *preview) drop() {
 	if m.result != nil {
 		m.result.Release()
@@ -203,8 +201,7 @@ func (m *preview) drop() {
 	}
 }
 
-// next returns the frame and result to be drawn. more is false when there are no
-// watchers: then nothing is kept.
+// next returns the next frame and result to draw. Without watchers, more is false and nothing is kept.
 func (m *preview) next() (f stream.Frame, r *stream.Result, others []*stream.Result, more bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -261,17 +258,17 @@ func (m *preview) render() {
 	}
 }
 
-// renderer has the memory in which pictures are drawn.
+// renderer holds the memory for drawing pictures.
 type renderer struct {
 	decoder codec.Decoder
-	pixels  []byte // of a frame that is not RGB24, or was scaled
+	pixels  []byte // for a frame that was scaled or is not RGB24
 	rgba    *image.RGBA
 	rgb     []byte
 }
 
-// draw returns a JPEG of the frame, in new memory, with the model's results. Outputs
-// that cannot be drawn are left out. A frame that was scaled is drawn in the size of its
-// source, in whose pixels results are, and a large JPEG in the size that may be decoded.
+// draw returns a JPEG of the frame with the models' results, in new memory. Outputs that cannot be drawn are left
+// out. draw restores a scaled frame to the size of the source, because results are in pixels of the source; a large
+// JPEG stays in the size allowed for decoding.
 func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
 	shrink := 1
 	if f.Codec != stream.RGB24 || f.SourceWidth != 0 {
@@ -312,9 +309,8 @@ func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, err
 	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, previewQuality)
 }
 
-// decode replaces a picture by RGB pixels, in the size of the picture that it was scaled
-// from. A JPEG of more pixels than may be decoded is decoded at 1/2, 1/4 or 1/8 of its size,
-// as it was for the model.
+// decode decodes a picture to RGB pixels, in the size before scaling. A JPEG with more pixels than allowed is decoded
+// at 1/2, 1/4 or 1/8 of its size, as for the model.
 func (p *renderer) decode(f *stream.Frame) (shrink int, err error) {
 	shrink = 1
 	whole := codec.Target{SourceWidth: f.SourceWidth, SourceHeight: f.SourceHeight}

@@ -13,7 +13,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// Frames are kept while somebody watches, so many, and the newest result that has its frame is drawn.
+// While somebody watches, the preview keeps a limited number of frames and draws the newest result with a kept frame.
 func TestPreviewKeepsFrames(t *testing.T) {
 	mem := buf.NewPool(0)
 	started, starts := 0, true
@@ -76,7 +76,7 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	show(3, func(r *stream.Result) { r.Outcome = stream.Failed })
 	check("an error", previewFrames-1, 0)
 	show(3, nil)
-	check("a result", previewFrames, 3) // 7 frames, one of them to be drawn, and its result
+	check("a result", previewFrames, 3) // 6 frames, a frame to draw, and its result
 	show(5, nil)
 	check("a newer one", previewFrames-2, 5)
 	if f, r, _, more := m.next(); f.Seq != 5 || r.Seq != 5 || !more || m.result != nil {
@@ -104,7 +104,7 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	}
 }
 
-// Results of other models are drawn if they are of a picture of the same size.
+// Results of other models are drawn only for the same picture size.
 func TestOtherResultsOfAnotherSize(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := preview{several: true, start: func(func()) bool { return true }, changed: func() {}}
@@ -139,7 +139,7 @@ func TestOtherResultsOfAnotherSize(t *testing.T) {
 	check("a size that is not known", 2)
 }
 
-// A frame is drawn in its own size with what was found in it, raw or coded, whatever was drawn before.
+// A raw or coded frame is drawn in its own size with the objects found, whatever was drawn before.
 func TestDraw(t *testing.T) {
 	frame := func(width, height int) *stream.Frame {
 		return &stream.Frame{Codec: stream.RGB24, Width: width, Height: height, Payload: bytes.Repeat([]byte{200, 40, 90}, width*height)}

@@ -13,13 +13,12 @@ import (
 // lookupTime is the longest look-up of a host's addresses for a request.
 const lookupTime = 2 * time.Second
 
-// publicHost returns an error if a request names an address that will be refused when it is
-// opened: that of a host all of whose addresses are private now. A name without an address now
-// may have one later. Each connection is checked again.
+// publicHost returns an error if all present addresses of a request's host are private, so that opening would fail. A
+// name without an address passes: the name may get an address later, and each connection is checked again.
 func publicHost(ctx context.Context, field, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {
-		return nil // whoever opens it says why it cannot
+		return nil // opening reports this error
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"millrace/ingest/sinks"
 )
 
-// A webhook that a request has named is not called where its name leads to a private address, whatever the check of the request
-// has found before; one of the configuration is.
+// The server does not call a webhook of a request when the webhook's name leads to a private address at the time of
+// the call, despite the earlier check of the request. A configured webhook may have a private address.
 func TestWebhookLeadsToPrivate(t *testing.T) {
 	called := make(chan struct{}, 2)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))

@@ -7,7 +7,7 @@ import (
 
 const (
 	rateSlots  = 16
-	rateWindow = 10 // seconds over which a rate is measured
+	rateWindow = 10 // length of the measurement in seconds
 )
 
 // rate measures events per second over the last ten whole seconds.
@@ -38,7 +38,7 @@ func (r *rate) perSecond(now time.Time) float64 {
 	second := now.Unix()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seconds := min(rateWindow, second-r.first-1) // the first one was not whole
+	seconds := min(rateWindow, second-r.first-1) // the first second was not whole
 	if r.first == 0 || seconds <= 0 {
 		return 0
 	}

@@ -9,18 +9,17 @@ import (
 	"millrace/stream"
 )
 
-// reading is one subscription to a source. While the source of a stream is being changed
-// there are two: the frames of the next one are taken from its first one on, and from then
-// on those of the other are not.
+// reading is one subscription to a source. While a stream changes its source, two readings exist: from the first
+// frame of the new reading on, the stream takes no more frames of the old reading.
 type reading struct {
 	f    *runner
 	src  *sources.Subscription
 	stop context.CancelFunc
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed at the end of the reading
 	err  error         // of src.Run, once done is closed
-	over bool          // it ended by itself
+	over bool          // the reading ended by itself
 
-	// These are for the goroutine that reads the source.
+	// The goroutine that reads the source owns the following fields.
 	finite bool // the source has an end, and can wait
 	fresh  bool // no frame was taken since the source was opened
 }
@@ -36,8 +35,8 @@ func (f *runner) newReading() *reading {
 	return g
 }
 
-// start reads the source in a goroutine until it or ctx ends. It returns false when the
-// runner has ended.
+// start reads the source in a new goroutine until the source or ctx ends. start returns false when the runner has
+// ended.
 func (g *reading) start(ctx context.Context) bool {
 	ctx, g.stop = context.WithCancel(ctx)
 	return g.f.models.Go("reading", func() {
@@ -48,8 +47,8 @@ func (g *reading) start(ctx context.Context) bool {
 	}, func() { g.f.cancel() })
 }
 
-// read reads the source until it ends, or until no model is open. over says that it is
-// not read again; err is nil at the end of the video.
+// read reads the source until the source ends or no model is open. over means that the source is not read again; err
+// is nil at the end of the video.
 func (f *runner) read() (over bool, err error) {
 	ctx, stop := context.WithCancel(f.ctx)
 	defer stop()
@@ -83,7 +82,7 @@ func (f *runner) read() (over bool, err error) {
 	}
 }
 
-// finish says that the reading g was the last one. It returns false when the source was changed since g ended.
+// finish marks g as the last reading. finish returns false when the source was changed since g ended.
 func (f *runner) finish(g *reading, over bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +96,7 @@ func (f *runner) finish(g *reading, over bool) bool {
 	return true
 }
 
-// successor returns the reading in the place of one that has ended, or nil.
+// successor returns the reading that replaces an ended reading, or nil.
 func (f *runner) successor(ended *reading) *reading {
 	f.mu.Lock()
 	next := f.next
@@ -113,11 +112,10 @@ func (f *runner) successor(ended *reading) *reading {
 	return f.reading
 }
 
-// replaceReading opens the source of changed settings beside the present one. f.mu is
-// held.
+// replaceReading opens the source of changed settings beside the present source. f.mu is held.
 func (f *runner) replaceReading() {
 	if f.stop == nil {
-		return // it will be opened with the present settings
+		return // the source will be opened with the present settings
 	}
 	if f.next != nil {
 		f.next.stop()
@@ -126,7 +124,7 @@ func (f *runner) replaceReading() {
 	f.next.start(f.readCtx)
 }
 
-// promote puts a reading into the place of the one before it.
+// promote replaces the previous reading by g.
 func (g *reading) promote() {
 	f := g.f
 	f.mu.Lock()
@@ -141,8 +139,8 @@ func (g *reading) promote() {
 	old.stop()
 }
 
-// take reports whether a frame is taken: giving is held then. A live source that is to
-// take the place of another does not wait while a frame of the other one is given.
+// take reports whether the stream takes a frame of g; the mutex giving is then held. A live source about to replace
+// another source does not wait for a frame of the other source.
 func (g *reading) take() bool {
 	f := g.f
 	if g.finite || f.current.Load() == g {
@@ -153,7 +151,7 @@ func (g *reading) take() bool {
 	if f.current.Load() != g {
 		g.promote()
 	}
-	if f.current.Load() != g { // it was replaced
+	if f.current.Load() != g { // g was replaced
 		f.giving.Unlock()
 		return false
 	}
@@ -172,13 +170,13 @@ func (f *runner) number() uint64 {
 	return f.frames.Add(1) - 1
 }
 
-// opened is called by the goroutine that reads the source, as are the following.
+// The goroutine that reads the source calls opened and the following methods.
 func (g *reading) opened(i sources.Info) {
 	g.finite, g.fresh = i.Ends, true
 }
 
-// failed reports a failure. A source that cannot be opened takes the place of the one
-// before it, too: the stream shows why it waits.
+// failed reports a failure. A source that fails to open also replaces the previous source, so that the stream shows
+// the failure.
 func (g *reading) failed(err error) {
 	g.promote()
 	if g.f.current.Load() == g {
@@ -186,7 +184,7 @@ func (g *reading) failed(err error) {
 	}
 }
 
-// frame gives a frame to each model. In Every a video waits for the slowest of them.
+// frame gives a frame to each model. In mode Every a video waits for the slowest model.
 func (g *reading) frame(fr stream.Frame) {
 	f, fresh := g.f, g.fresh
 	if !g.take() {
@@ -238,11 +236,11 @@ func (f *runner) paced() bool {
 	return slices.ContainsFunc(f.list(), func(c *consumer) bool { return !c.every })
 }
 
-// feedsChanged says that a model was opened, or that it waits (nil). Without an open
-// model the source is closed. A model that follows on others takes their place at once.
+// feedsChanged records that a model was opened, or waits (o is nil). Without an open model the source is closed. A
+// model that replaces other models does so at once.
 func (f *runner) feedsChanged(c *consumer, o *feed) {
 	defer f.resize()
-	f.giving.Lock() // no frame is given to a model and to the one that follows on it
+	f.giving.Lock() // keeps a frame from reaching both a model and its replacement
 	defer f.giving.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"millrace/stream/coded"
 )
 
-// Reload makes list the streams of the configuration while the server runs: those that are
-// gone are removed, new ones and those that a request has removed are added, and those whose
-// settings differ from the configuration before are changed in place. All others go on, as do
-// the streams that requests have added. list is valid. An error names the entries that
-// could not be taken; the others are.
+// Reload makes list the configured streams while the server runs. Reload removes streams missing in list, adds new
+// streams and streams removed by requests, and changes streams in place whose settings differ from the previous
+// configuration. All other streams go on, including streams of requests. list must be valid. An error names the
+// failed entries; all other entries take effect.
 func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 	a.configuring.Lock()
 	defer a.configuring.Unlock()
@@ -57,7 +56,7 @@ func (a *Adapter) Reload(list []Config) (did ingest.Changes, err error) {
 	return did, errors.Join(errs...)
 }
 
-// reset makes a stream what it is in the configuration, also one that a request has removed.
+// reset restores a stream to the configuration, even after a request has removed the stream.
 func (a *Adapter) reset(name string) (*runner, error) {
 	a.configuring.Lock()
 	defer a.configuring.Unlock()

@@ -26,8 +26,8 @@ import (
 	"millrace/workers"
 )
 
-// framed is the worker kind that finds one box in each picture, and panics at each third
-// one if its model is called crash.
+// framed is a worker kind that finds one box in each picture. If the model's name is crash, framed panics at each
+// third picture.
 type framed struct {
 	workers.Base
 	name string
@@ -37,7 +37,7 @@ func init() {
 	workers.Register(workers.Kind{Name: "framed", New: func() workers.Worker { return &framed{} }})
 }
 
-// boxesOf are what the models find, in pixels of a source of 320x240.
+// boxesOf are the boxes found by each model, in pixels of a source of 320x240.
 var boxesOf = map[string][4]float32{"left": {20, 40, 100, 200}, "right": {220, 40, 300, 200}}
 
 func (w *framed) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
@@ -59,8 +59,7 @@ func (w *framed) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// pictured reads pictures of the stream door until one has the boxes of these models, and
-// of no other.
+// pictured reads pictures of the stream door until a picture shows exactly the boxes of models.
 func (r *rig) pictured(query string, models ...string) {
 	r.t.Helper()
 	resp, err := http.Get(r.url + "/v2/streams/door/video" + query)
@@ -105,9 +104,9 @@ func (r *rig) pictured(query string, models ...string) {
 	r.t.Errorf("%s: drawn %s, want %v", query, last, models)
 }
 
-// Of the models on a camera one panics now and then, and one is unloaded: the others go on
-// with one connection, every frame is counted once for each, each line says its model, and
-// the boxes of those that answer are drawn.
+// Of the models on a camera one model panics now and then, and one model is unloaded. The other models go on with the
+// same connection, every frame counts once for each model, each line names its model, and pictures show the boxes of
+// the answering models.
 func TestModelsOfACamera(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera")
@@ -148,7 +147,8 @@ func TestModelsOfACamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("door", "one is gone", func(s shown) bool { return s.Models[3].State == "waiting" })
-	gone := more("the others go on", 0, 1, 2).Models[3].endings() // a frame may still be dropped as closed after its state is waiting
+	// a frame may be dropped as closed after the state has become waiting
+	gone := more("the others go on", 0, 1, 2).Models[3].endings()
 	r.pictured("?model=right", "right")
 	s := more("the others still go on", 0, 1, 2)
 	if s.State != "running" || s.Restarts != 0 || s.Models[3].endings() != gone || s.Models[2].Errors == 0 || s.Models[0].Errors+s.Models[1].Errors != 0 {
@@ -184,7 +184,8 @@ func TestModelsOfACamera(t *testing.T) {
 			if json.Unmarshal(in.Bytes(), &l) != nil {
 				return false // the last line is being written
 			}
-			code := map[string]string{"crash": "internal", "gone": "unloaded"}[l.Model] // of those in flight when it is unloaded
+			// code of the frames in flight at the unload
+			code := map[string]string{"crash": "internal", "gone": "unloaded"}[l.Model]
 			if l.Error != nil && l.Error.Code != code {
 				t.Fatalf("%s", in.Bytes())
 			}

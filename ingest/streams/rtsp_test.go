@@ -9,8 +9,7 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// A camera that sends over UDP only works once UDP is set, with a password too, by the
-// configuration and by requests.
+// A camera that sends only over UDP works once the configuration or a request sets UDP, with a password too.
 func TestRTSPOverUDP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an RTSP camera takes seconds to begin")
@@ -36,7 +35,7 @@ func TestRTSPOverUDP(t *testing.T) {
 
 func TestRTSPTransportRefusals(t *testing.T) {
 	r := start(t, streams.Options{})
-	for _, c := range [][3]string{ // source, transport, what is wrong
+	for _, c := range [][3]string{ // source, transport, error
 		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is unknown: want tcp or udp`},
 		{"rtsps://example.com/", "udp", "rtsp_transport: udp is for rtsp sources"},
 		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, but this one is http"},
@@ -50,8 +49,7 @@ func TestRTSPTransportRefusals(t *testing.T) {
 	r.want(404, "GET", "/v2/streams/a", "")
 }
 
-// A stream that was stored by a server that allowed UDP is not opened by one that does
-// not.
+// A server without UDP does not open a stream stored by a server with UDP.
 func TestKeptOverUDP(t *testing.T) {
 	path := t.TempDir() + "/streams.json"
 	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})

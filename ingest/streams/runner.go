@@ -14,18 +14,18 @@ import (
 	"millrace/stream"
 )
 
-// runner runs one server stream: a source and the models that get its frames. While none
-// of the models is loaded, the source is closed.
+// runner runs one server stream: a source and the models for the source's frames. While no model is loaded, the
+// source is closed.
 type runner struct {
 	a       *Adapter
-	id      uint64 // of no other runner of a
+	id      uint64 // unique in a
 	name    string
 	origin  string  // "config" or "request"
-	kept    *Config // its entry in the store, or nil
+	kept    *Config // entry in the store, or nil
 	ctx     context.Context
 	cancel  context.CancelFunc
 	queue   *endings
-	done    chan struct{} // closed when all its goroutines have ended
+	done    chan struct{} // closed after the end of all goroutines
 	results fanout        // lines
 	preview preview       // of all models
 
@@ -34,49 +34,49 @@ type runner struct {
 
 	resultsLost atomic.Uint64
 
-	feeds   atomic.Pointer[[]*feed] // of the models that are open
-	joined  chan struct{}           // one slot: a model was opened, or could not be
+	feeds   atomic.Pointer[[]*feed] // of all open models
+	joined  chan struct{}           // one slot: a model was opened or failed to open
 	giving  sync.Mutex              // held while a frame is given to the feeds
-	current atomic.Pointer[reading] // the one whose frames are given
-	frames  atomic.Uint64           // of all readings, and the seq of the next one
-	lost    atomic.Uint64           // those of them that were lost for want of memory
+	current atomic.Pointer[reading] // the reading whose frames are given to the models
+	frames  atomic.Uint64           // of all readings; also the seq of the next frame
+	lost    atomic.Uint64           // frames lost for lack of memory
 	rate    rate                    // of frames
 
 	logMu  sync.Mutex
 	logged map[string]string // the failure that was logged last, of the source ("") and of each of several models
 
-	resizing sync.Mutex // held while the source is told which sizes are needed
-	changing sync.Mutex // held while a change is applied and stored; taken before mu, which is not held while a file is written
-	writing  sync.Mutex // held while a line is written to the sinks, and while they change; taken before mu
+	resizing sync.Mutex // held while the source is told the needed sizes
+	// held while a change is applied and stored; taken before mu, since mu is not held during writes to disk
+	changing sync.Mutex
+	writing  sync.Mutex // held while a line is written to the sinks and while sinks change; taken before mu
 
 	mu        sync.Mutex
-	now       Config          // as requests have changed it
-	public    publicParts     // which parts of now come from a request
-	consumers []*consumer     // one for each model; replaced, with countMu held too, and not changed
+	now       Config          // including changes by requests
+	public    publicParts     // the parts of now that come from a request
+	consumers []*consumer     // for each model; a change replaces the slice, with countMu held too
 	opened    uint64          // consumers so far
-	refused   error           // why it does not run; nil if it does
+	refused   error           // why the stream does not run; nil = runs
 	begun     bool            // run has started the goroutines
 	over      bool            // the video has ended: no more goroutines start
 	sinks     []openSink      // replaced, and not changed
-	reading   *reading        // the present one, or the last one
-	next      *reading        // takes the place of reading at its first frame or failure; or nil
+	reading   *reading        // the present or last reading
+	next      *reading        // replaces reading at its first frame or failure; or nil
 	stop      func()          // ends reading and next; nil while no source is read
 	readCtx   context.Context // of reading and next
 	idle      *sources.Status
-	restarts  uint64 // of readings that have ended
+	restarts  uint64 // of ended readings
 
 	countMu sync.Mutex  // taken with a stream's lock held, as mu must not be
 	leaving []*consumer // have been removed, and wait for their last results
-	gone    counts      // of those that have left
+	gone    counts      // of models that have left
 }
 
-// ending is a result in flight to the sinks, and the feed that it belongs to.
+// ending is a result in flight to the sinks, with its feed.
 type ending struct {
 	r *stream.Result
 	o *feed
 }
 
-// openSink is a sink and its settings.
 type openSink struct {
 	name     string
 	settings sinks.Settings
@@ -98,7 +98,8 @@ type makers struct {
 	sink         func(sinks.Settings) maker
 }
 
-// newRunner returns the runner of a stream. refused is why it is only shown; nil if it runs.
+// newRunner returns the runner of a stream. With refused, the stream is only shown, with refused as the reason; nil
+// lets the stream run.
 func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *runner {
 	f := &runner{
 		a: a, name: c.Name, now: c, origin: origin, done: make(chan struct{}), joined: make(chan struct{}, 1),
@@ -123,7 +124,8 @@ func newRunner(a *Adapter, c Config, origin string, by makers, refused error) *r
 	return f
 }
 
-// refuse makes the runner of a stream that is shown, with the reason, and does not run. A change of its sinks starts it.
+// refuse makes the runner only show its stream, with the reason, without running. A change of the sinks starts the
+// stream.
 func (f *runner) refuse(why error) {
 	f.refused, f.over = why, true
 	f.setIdle(sources.Status{State: sources.Failed, Err: why})
@@ -145,7 +147,7 @@ func (f *runner) startPreview(p *preview) {
 	p.limits, p.memory = f.a.opts.Pictures(), f.a.backend.Memory()
 }
 
-// openSink opens a sink. Its goroutine is started by startSink.
+// openSink opens a sink. startSink starts the sink's goroutine.
 func (f *runner) openSink(k sinks.Settings, by maker) openSink {
 	s := openSink{name: sinks.Of(k).Name, settings: k, by: by}
 	s.ctx, s.cancel = context.WithCancel(f.ctx)
@@ -161,8 +163,8 @@ func (f *runner) startSink(s openSink) {
 	f.delivery.Go("sink "+s.name, func() { defer s.cancel(); s.Run(s.ctx) }, nil)
 }
 
-// run starts the sinks, works until the video has ended, and waits for the sinks. After
-// that the runner can still be read until it is deleted.
+// run starts the sinks, works until the end of the video, and waits for the sinks. Afterwards the runner stays
+// readable until deleted.
 func (f *runner) run() {
 	defer f.cancel()
 	if f.refused != nil {
@@ -190,7 +192,7 @@ func (f *runner) run() {
 	f.mu.Unlock()
 	f.models.Stop()
 	f.models.Wait()
-	f.queue.close() // all its streams have finished, so that nothing is pushed any more
+	f.queue.close() // all streams have finished, so nothing is pushed any more
 	f.delivery.Stop()
 	f.delivery.Wait()
 	f.mu.Lock()
@@ -221,8 +223,8 @@ func (f *runner) work() sources.Status {
 	}
 }
 
-// awaitModels waits until a model is open, and at first for those that are being loaded,
-// so that all get a video from its beginning. It returns false when the runner ends.
+// awaitModels waits until a model is open. At the start of a stream, awaitModels also waits for loading models, so
+// that all models get a video from its beginning. awaitModels returns false when the runner ends.
 func (f *runner) awaitModels() bool {
 	for {
 		open, tried := len(*f.feeds.Load()), 0
@@ -254,8 +256,8 @@ func (f *runner) awaitModels() bool {
 	}
 }
 
-// needs returns the sizes that frames are needed in: those of the models' pictures, and
-// the whole picture while somebody watches it.
+// needs returns the needed frame sizes: the picture sizes of the models, and the whole picture while somebody
+// watches.
 func (f *runner) needs() (needs []video.Need) {
 	for _, o := range *f.feeds.Load() {
 		needs = append(needs, sources.NeedOf(o.stream.Model()))
@@ -273,7 +275,7 @@ func (f *runner) list() []*consumer {
 	return f.consumers
 }
 
-// previews returns those of all models together, and of each.
+// previews returns the preview of all models together and the preview of each model.
 func (f *runner) previews() []*preview {
 	all := []*preview{&f.preview}
 	for _, c := range f.list() {
@@ -288,7 +290,7 @@ func (f *runner) closePreviews() {
 	}
 }
 
-// show passes a result to the previews, and releases it.
+// show passes a result to the previews and releases the result.
 func (f *runner) show(c *consumer, r *stream.Result) {
 	if c.preview.active() {
 		c.preview.show(shared(r), 0)
@@ -296,7 +298,7 @@ func (f *runner) show(c *consumer, r *stream.Result) {
 	f.preview.show(r, c.id)
 }
 
-// shared returns another result with the same outputs, which is released on its own.
+// shared returns another result with the same outputs and a separate release.
 func shared(r *stream.Result) *stream.Result {
 	own := &stream.Result{Outcome: r.Outcome, Partial: r.Partial, Seq: r.Seq, Outputs: r.Outputs, Width: r.Width, Height: r.Height, Timing: r.Timing, Lease: r.Lease}
 	if own.Lease != nil {
@@ -305,7 +307,7 @@ func shared(r *stream.Result) *stream.Result {
 	return own
 }
 
-// watchedModel returns the model that a watcher has chosen, nil for all.
+// watchedModel returns the model chosen by a watcher; nil = all models.
 func (f *runner) watchedModel(model string) (*consumer, error) {
 	all := f.list()
 	for _, c := range all {
@@ -319,14 +321,14 @@ func (f *runner) watchedModel(model string) (*consumer, error) {
 	return nil, stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", model, f.settings().modelNames())
 }
 
-// settings returns the stream as requests have changed it.
+// settings returns the stream's settings, with the changes of requests.
 func (f *runner) settings() Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now
 }
 
-// resize tells the sources which sizes are needed now.
+// resize tells the sources the needed sizes.
 func (f *runner) resize() {
 	f.resizing.Lock() // the last call must see the newest state
 	defer f.resizing.Unlock()
@@ -349,8 +351,8 @@ func (f *runner) resize() {
 	}
 }
 
-// failed logs why the source or a model fails, once while the reason stays the same. It
-// does not log that models are not loaded while the server starts or shuts down.
+// failed logs the failure of the source or a model, once for each reason. Models that are not loaded at the start or
+// shutdown of the server are not logged.
 func (f *runner) failed(model string, err error) {
 	st := f.a.backend.State()
 	if st.Ready {
@@ -368,7 +370,7 @@ func (f *runner) failed(model string, err error) {
 	}
 }
 
-// logAttrs name the stream, and one of several models, in the log.
+// logAttrs returns attributes that name the stream and, of several models, the model.
 func (f *runner) logAttrs(model string) []any {
 	if model == "" {
 		return []any{"stream", f.name}
@@ -376,7 +378,7 @@ func (f *runner) logAttrs(model string) []any {
 	return []any{"stream", f.name, "model", model}
 }
 
-// recovered logs that the source returns frames again, or that a model is open again.
+// recovered logs that the source returns frames again or that a model is open again.
 func (f *runner) recovered(model string) {
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
@@ -413,7 +415,7 @@ func (f *runner) state() sources.Status {
 	}
 	s := f.reading.src.Status()
 	if s.State == sources.Ended || s.State == sources.Failed {
-		s.State = sources.Running // its last results are in flight
+		s.State = sources.Running // the last results are in flight
 	}
 	return s
 }
@@ -429,7 +431,7 @@ func (f *runner) totals() Totals {
 	return t
 }
 
-// write passes results to the sinks, one after the other.
+// write passes results to the sinks, in order.
 func (f *runner) write() {
 	defer func() {
 		for e, more := f.queue.pop(); more; e, more = f.queue.pop() { // after a panic, results may be left
@@ -446,14 +448,15 @@ func (f *runner) write() {
 	for e, more := f.queue.pop(); more; e, more = f.queue.pop() {
 		f.deliver(&enc, e)
 		partial := e.r.Partial
-		f.show(e.o.c, e.r) // releases it
+		f.show(e.o.c, e.r) // releases e.r
 		if !partial {
 			e.o.done()
 		}
 	}
 }
 
-// deliver counts a result, and writes it to the watchers and the sinks. Without any, it is not encoded.
+// deliver counts a result and writes the result to the watchers and the sinks. Without receivers the result is not
+// encoded.
 func (f *runner) deliver(enc *encoder, e ending) {
 	f.writing.Lock()
 	defer f.writing.Unlock()

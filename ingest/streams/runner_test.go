@@ -19,7 +19,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// Settings that are left out have their defaults; before Serve nothing runs.
+// Missing settings take their defaults; before Serve nothing runs.
 func TestDefaults(t *testing.T) {
 	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// backend is one that says how the server is.
+// backend is a backend with a settable state of the server.
 type backend struct {
 	ingest.Backend
 	state ingest.State
@@ -59,7 +59,7 @@ func (l recorder) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A failure is logged when it begins and when it is over, and not while the server starts or ends.
+// The log reports the begin and the end of a failure, but no failure while the server starts or ends.
 func TestFailuresAreLogged(t *testing.T) {
 	var log []string
 	b := &backend{}
@@ -68,7 +68,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	for i, step := range []struct {
 		state  ingest.State
-		err    error // nil: it runs again
+		err    error // nil: the stream runs again
 		logged int
 	}{
 		{ingest.State{}, first, 0}, {ingest.State{Ready: true}, first, 1}, {ingest.State{}, first, 1}, {ingest.State{}, second, 2}, {ingest.State{}, nil, 3},
@@ -86,7 +86,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 }
 
-// The totals of a stream are those of all its sources; without one it is still told what it does.
+// The totals of a stream sum over all its sources. A stream without a source still has a state.
 func TestTotalsOfSources(t *testing.T) {
 	f := &runner{restarts: 3}
 	f.frames.Store(11)
@@ -103,7 +103,7 @@ func TestTotalsOfSources(t *testing.T) {
 	}
 }
 
-// current returns a reading of a runner whose frames are taken.
+// current returns a reading whose frames the runner takes.
 func current(f *runner) *reading {
 	g := &reading{f: f, src: sources.NewHub(nil, nil, nil, false, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})}
 	f.reading = g
@@ -117,7 +117,7 @@ func (q *endings) next() ending {
 	return e
 }
 
-// The frames of a source are counted on from those of the sources before, also one that cannot be read.
+// Frame counts continue across sources, including a source that cannot be read.
 func TestFramesAreCountedOn(t *testing.T) {
 	mem := buf.NewPool(0)
 	f := &runner{queue: newEndings(4)}
@@ -162,7 +162,7 @@ func TestFramesAreCountedOn(t *testing.T) {
 	}
 }
 
-// A watcher of the newest gets the newest line, whatever others do.
+// A watcher of the newest line gets the newest line, whatever other watchers do.
 func TestNewestLines(t *testing.T) {
 	var h fanout
 	var all []*watcher
@@ -192,7 +192,8 @@ func TestNewestLines(t *testing.T) {
 	}
 }
 
-// How lines are written for each kind of watcher, with those that were lost before; what cannot be written is an error.
+// Lines in the format of each kind of watcher, with the number of lost lines; a line that cannot be written is an
+// error.
 func TestFormats(t *testing.T) {
 	for _, c := range []struct {
 		f                        format
@@ -239,7 +240,7 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// Results that are handed to the sinks count with their age: parts and errors do not.
+// Results handed to the sinks count with their age; parts and errors do not.
 func TestDeliveredResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := consumer{f: &runner{}}
@@ -258,7 +259,7 @@ func TestDeliveredResults(t *testing.T) {
 	})
 }
 
-// A result is a line of JSON, with what is known of it.
+// A result is a line of JSON with all known fields.
 func TestLines(t *testing.T) {
 	m := &stream.Model{Name: "m", Version: "2"}
 	at := stream.Now()
@@ -288,7 +289,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A result that is passed to the sinks after its removed model has left counts for the stream.
+// A result that reaches the sinks after its model's removal counts for the stream.
 func TestCountsAfterAModelHasLeft(t *testing.T) {
 	f := &runner{}
 	c := &consumer{f: f}

@@ -26,11 +26,11 @@ const (
 	pongWait = time.Second
 )
 
-// A watcher's WebSocket shares the upgrade and the close codes with the connections of package ws, and no more: it has no
-// messages of the client, no outbox (a watcher's lines are dropped when it is slow), and pings in the pauses of its lines as the
-// other forms of watching do. Adapters do not import each other.
+// A watcher's WebSocket and the connections of package ws share only the upgrade and the close codes. A watcher's
+// WebSocket has no messages of the client and no outbox (a slow watcher loses lines), and sends pings in the pauses
+// between lines like the other forms of watching. Adapters do not import each other.
 
-// upgrader is for all watchers. It reads nothing but pongs and a close.
+// upgrader serves all watchers. A watcher sends nothing but pings, pongs and a close.
 var upgrader = httpd.NewUpgrader(512)
 
 // isSocket reports whether a request asks for WebSocket.
@@ -38,7 +38,7 @@ func isSocket(c *fiber.Ctx) bool {
 	return strings.Contains(strings.ToLower(c.Get(fiber.HeaderUpgrade)), "websocket")
 }
 
-// watchSocket sends results as text messages, one line each.
+// watchSocket sends results as text messages of one line each.
 func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, bool)) error {
 	if !a.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
@@ -59,8 +59,8 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 	return nil
 }
 
-// serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
-// ended. It owns the connection.
+// serveSocket writes to one watcher until the watcher disconnects or is stuck, or the stream has ended. serveSocket
+// owns the connection.
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, client *ingest.Client, enter func() (*watcher, bool)) {
 	defer conn.Close()
 	w, leave, err := a.addWatcher(client.Core(), enter, f.results.leave)
@@ -101,13 +101,13 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 		}
 		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(int(code), text), time.Now().Add(writeWait))
 		t := time.AfterFunc(closeWait, func() { _ = conn.Close() })
-		<-read // until the client has closed, or the time for it has passed
+		<-read // until the client has closed, or pongWait has passed
 		t.Stop()
 	}
 }
 
-// listen reads what the client sends until it disconnects or is silent for too long.
-// Only pongs, pings within the bounds of httpd.Pings and a close are allowed; a message takes no memory, whatever its size.
+// listen reads from the client until the client disconnects or is silent for too long. Clients may send only pongs, a
+// close, and pings within the limits of httpd.Pings; a message takes no memory, whatever its size.
 func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCauseFunc) {
 	defer cancel(errDisconnected)
 	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(silence)) }
@@ -119,7 +119,8 @@ func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCaus
 		if err != nil {
 			cancel(err)
 		} else if answer {
-			_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(pongWait)) // a write that fails, or the reader, ends the connection
+			// if the write fails, the writer or the reader ends the connection
+			_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(pongWait))
 		}
 		return nil
 	})

@@ -52,7 +52,7 @@ func (r *rig) refused(header http.Header, status int, words string) {
 	}
 }
 
-// rest reads up to the close and returns its code and the message before it.
+// rest reads up to the close and returns its code and the message before the close.
 func rest(t *testing.T, ws *websocket.Conn) (code int, last string) {
 	t.Helper()
 	for {
@@ -72,8 +72,7 @@ func looped(t *testing.T) streams.Config {
 	return streams.Config{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}
 }
 
-// Each message is a line; when its stream is deleted, the socket reports that and
-// closes.
+// Each message is a line. When the stream is deleted, the socket reports the deletion and closes.
 func TestWatchSocket(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	ws := r.socket()
@@ -111,7 +110,8 @@ func TestSocketIsForReading(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	for _, size := range []int{2, 1 << 20} {
 		ws := r.socket()
-		_ = ws.WriteMessage(websocket.TextMessage, make([]byte, size)) // the server may have closed before it has all of it
+		// the server may close before receiving the whole message
+		_ = ws.WriteMessage(websocket.TextMessage, make([]byte, size))
 		code, last := rest(t, ws)
 		if code != websocket.ClosePolicyViolation || !strings.Contains(last, `"unsupported"`) {
 			t.Errorf("%d bytes: closed with %d after %s", size, code, last)
@@ -120,7 +120,7 @@ func TestSocketIsForReading(t *testing.T) {
 	r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })
 }
 
-// Floods of pings get few answers, and end the connection, which says why.
+// Floods of pings get few answers and end the connection, with the reason.
 func TestPingsOfWatchers(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	for _, n := range []int{httpd.PingBurst, httpd.PingBurst + 2*httpd.PingRate*int(patience/time.Second)} {
@@ -169,7 +169,7 @@ func TestSocketSeats(t *testing.T) {
 	r.refused(nil, 503, "limits.max_watchers")
 }
 
-// When a video has ended, its watchers are told, over WebSocket as in the other forms.
+// Watchers learn of the end of a video, over WebSocket as in the other forms.
 func TestWatchToTheEnd(t *testing.T) {
 	path, watched := clip(t, 1), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -197,7 +197,7 @@ func TestWatchToTheEnd(t *testing.T) {
 	}
 }
 
-// Watchers are told that the server ends, which is not the end of the stream.
+// Watchers learn that the server ends, distinct from the end of the stream.
 func TestSocketDrains(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	ws := r.socket()
@@ -214,8 +214,7 @@ func TestSocketDrains(t *testing.T) {
 	<-done
 }
 
-// A client that does not read after the handshake delays neither the stream nor the
-// server's end.
+// A client that does not read after the handshake delays neither the stream nor the server's end.
 func TestStuckSocket(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -234,8 +233,7 @@ func TestStuckSocket(t *testing.T) {
 	r.stop() // the client answers no close
 }
 
-// A client that has vanished is detected by its silence, also when nothing is sent; one
-// that answers stays.
+// The silence of a vanished client ends the connection, even when nothing is sent; an answering client stays.
 func TestVanishedSocket(t *testing.T) {
 	quiet := looped(t)
 	quiet.Paused = true
@@ -252,8 +250,9 @@ func TestVanishedSocket(t *testing.T) {
 		ended <- last
 	}()
 	r.until("door", "two watch", func(s shown) bool { return s.Watchers == 2 })
-	r.until("door", "one is gone", func(s shown) bool { return s.Watchers == 1 }) // who reads nothing answers no ping
-	for range 100 {                                                               // for longer than silence is borne
+	// a client that does not read answers no ping
+	r.until("door", "one is gone", func(s shown) bool { return s.Watchers == 1 })
+	for range 100 { // for longer than silence is borne
 		<-answered
 	}
 	r.want(204, "DELETE", "/v2/streams/door", "")

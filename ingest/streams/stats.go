@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// Stats is a snapshot. Counters of a stream begin and end with it.
+// Stats is a snapshot. The counters of a stream begin and end with the stream.
 type Stats struct {
 	Streams  []StreamStats // by name
 	Watchers int           // of results and video, over all streams
@@ -19,28 +19,26 @@ type Stats struct {
 // StreamStats are the statistics of one stream.
 type StreamStats struct {
 	Name     string
-	ID       uint64 // of no other stream, also none that had the name before
+	ID       uint64 // unique to the stream, even among streams of the same name over time
 	State    sources.State
 	Paused   bool
 	Watchers int
 
-	// Answered, Failed and Drops are the endings of frames, of all models together, also of
-	// those that the stream has no longer. For each model, they, Lost and the frames in flight add up to Frames, if it was open the
-	// whole time.
+	// Answered, Failed and Drops count the endings of frames for all models together, including models that have left
+	// the stream. For a model open the whole time, these counts, Lost and the frames in flight add up to Frames.
 	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
-	Aged     uint64        // results that were passed to the sinks
+	Aged     uint64        // results passed to the sinks
 	Age      time.Duration // sum of their ages
-	Last     time.Time     // the newest result that was passed to the sinks; zero for none
+	Last     time.Time     // time of the newest result passed to the sinks; zero = none
 
 	Totals
 	Models []ModelStats           // in the order of the configuration
 	Sinks  map[string]sinks.Stats // by the names of their kinds
 }
 
-// ModelStats are the statistics of one model of a stream. Each frame that was read while
-// the model was open has one ending, which is counted here.
+// ModelStats are the statistics of one model of a stream. Each frame read while the model was open has one ending.
 type ModelStats struct {
 	Model    string
 	Version  string
@@ -48,24 +46,24 @@ type ModelStats struct {
 	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
-	Aged     uint64        // results that were passed to the sinks
-	Age      time.Duration // sum of their ages, from the receipt of the frame to that moment
-	Last     time.Time     // the newest of them; zero for none
-	Failure  error         // of the newest frame that has a result or an error, if it is an error
+	Aged     uint64        // results passed to the sinks
+	Age      time.Duration // sum of the ages of these results, from the receipt of the frame to the delivery
+	Last     time.Time     // time of the newest delivery; zero = none
+	Failure  error         // error of the newest frame with a result or an error; nil for a result
 
-	consumer uint64 // its id
+	consumer uint64 // id of the consumer
 }
 
 // Totals only increase.
 type Totals struct {
 	Frames       uint64 // read from the source
-	Lost         uint64 // those of them that were lost for want of memory
+	Lost         uint64 // frames lost for lack of memory
 	Restarts     uint64 // of the source
-	ResultsLost  uint64 // results that were not passed to any sink, because writing took too long
-	WatchersLost uint64 // lines that slow watchers did not get
+	ResultsLost  uint64 // results that reached no sink, because writing took too long
+	WatchersLost uint64 // lines lost by slow watchers
 }
 
-// Stats reads the counters. It is safe for concurrent use.
+// Stats reads the counters. Stats is safe for concurrent use.
 func (a *Adapter) Stats() Stats {
 	st := Stats{Watchers: int(a.watchers.Load()), Panics: a.panics.Load()}
 	for _, f := range a.list() {
@@ -94,7 +92,7 @@ func (f *runner) stats() StreamStats {
 	f.countMu.Unlock()
 	s.Answered, s.Failed, s.Aged, s.Age, s.Last = all.answered, all.errors, all.aged, all.age, all.last
 	maps.Copy(s.Drops, all.drops)
-	s.Totals = f.totals() // after the endings, so that it is at least their number
+	s.Totals = f.totals() // after the endings, so that Frames is at least the number of endings
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, c := range present {

@@ -16,17 +16,16 @@ import (
 	"millrace/stream/coded"
 )
 
-// Store keeps the streams that requests have added in a file (streams_file), with their
-// later changes, so that they start again with the server. The file is replaced as a
-// whole, and only its owner may read it, since it has passwords of cameras. A nil
-// *Store keeps nothing.
+// Store keeps the streams added by requests, with later changes, in a file (streams_file), so that the streams start
+// again with the server. Each change replaces the whole file. Only its owner may read the file, since the file
+// contains passwords of cameras. A nil *Store keeps nothing.
 type Store struct {
 	path string
 	own  []Config // streams of the configuration
-	most int      // most streams of both kinds, which the next start would run together
+	most int      // maximum of own and streams together, since the next start would run both
 
 	mu      sync.Mutex
-	streams []*Config // in the order in which they were added
+	streams []*Config // in the order of addition
 }
 
 // maxStore is the largest file of streams, in bytes.
@@ -37,9 +36,9 @@ type storeFile struct {
 	Streams []*Config `json:"streams"`
 }
 
-// OpenStore reads the file at path, which need not exist, and writes it, so that a
-// folder that cannot be written to is noticed at the start. own are the streams of the
-// configuration, most is limits.max_streams. For "" it returns nil.
+// OpenStore reads the file at path, if the file exists, and writes the file, so that an unwritable folder is noticed
+// at the start. own are the streams of the configuration, most is limits.max_streams. For path "" OpenStore returns
+// nil.
 func OpenStore(path string, own []Config, most int) (*Store, error) {
 	if path == "" {
 		return nil, nil
@@ -68,7 +67,7 @@ func OpenStore(path string, own []Config, most int) (*Store, error) {
 	return k, k.save(k.streams)
 }
 
-// parseStore reads strictly what save, or a person, has written.
+// parseStore strictly parses a file written by save or by a person.
 func parseStore(text []byte) ([]*Config, error) {
 	var file struct {
 		Streams []map[string]any `json:"streams"`
@@ -95,7 +94,7 @@ func parseStore(text []byte) ([]*Config, error) {
 	return out, nil
 }
 
-// setOwn takes the streams of a configuration that was read again.
+// setOwn takes the streams of a configuration after a reload.
 func (k *Store) setOwn(own []Config) {
 	if k == nil {
 		return
@@ -115,8 +114,8 @@ func (k *Store) list() []*Config {
 	return slices.Clone(k.streams)
 }
 
-// add adds a stream. It returns the entry by which the stream is changed and removed,
-// or an error when it could not be stored.
+// add adds a stream. add returns the entry for later changes and removal of the stream, or an error when storing
+// failed.
 func (k *Store) add(c Config) (*Config, error) {
 	if k == nil {
 		return nil, nil
@@ -136,7 +135,7 @@ func (k *Store) add(c Config) (*Config, error) {
 
 // change stores a change of a stream that is still in the store.
 func (k *Store) change(of *Config, next Config) error {
-	if of == nil { // nor is there a store
+	if of == nil { // for a nil store too
 		return nil
 	}
 	k.mu.Lock()
@@ -155,7 +154,7 @@ func (k *Store) change(of *Config, next Config) error {
 
 // remove removes a stream.
 func (k *Store) remove(of *Config) error {
-	if of == nil { // nor is there a store
+	if of == nil { // for a nil store too
 		return nil
 	}
 	k.mu.Lock()
@@ -163,7 +162,7 @@ func (k *Store) remove(of *Config) error {
 	return k.replace(slices.DeleteFunc(slices.Clone(k.streams), func(c *Config) bool { return c == of }))
 }
 
-// replace stores next, if it can be written.
+// replace stores next, if writing succeeds.
 func (k *Store) replace(next []*Config) error {
 	if err := k.save(next); err != nil {
 		return stream.Errorf(stream.Unavailable, "", "%w", err)
@@ -182,11 +181,11 @@ func (k *Store) save(list []*Config) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(k.path), ".streams-*") // its mode is 0600
+	f, err := os.CreateTemp(filepath.Dir(k.path), ".streams-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it does not exist after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // no effect after the rename
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

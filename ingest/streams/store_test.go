@@ -23,8 +23,7 @@ func open(t *testing.T, path string) *streams.Store {
 	return k
 }
 
-// Streams that requests have added start again with the server, with their changes;
-// streams that they removed do not.
+// Streams added by requests start again with the server, with their changes; streams removed by requests do not.
 func TestStreamsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
@@ -57,7 +56,7 @@ func TestStreamsAreKept(t *testing.T) {
 	}
 }
 
-// Of changes that are made at once, the last one that was applied is the one that is kept.
+// Of concurrent changes, the store keeps the change applied last.
 func TestChangesAreStoredInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
@@ -108,8 +107,7 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	}
 }
 
-// A stream that cannot be stored is not started, and other failures to store are
-// reported.
+// A stream that cannot be stored does not start, and other failures to store are reported.
 func TestStoreCannotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -167,7 +165,7 @@ func TestBrokenKeptFiles(t *testing.T) {
 	}
 }
 
-// What is read from a store can be written and read again.
+// Any parsed store can be written and read again.
 func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,"sinks":{"webhook":"https://example.com/"}}]}`))
 	f.Add([]byte(`{"streams":null}`))

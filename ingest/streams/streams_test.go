@@ -49,8 +49,8 @@ func check(t *testing.T, text string) line {
 	return l
 }
 
-// A stream of the configuration in every, from a file: each frame is in the file of
-// results, in order, and the webhook gets them all although it failed twice.
+// A configured stream reads a file in mode Every: each frame is in the file of results, in order, and the webhook
+// gets all results although two calls failed.
 func TestFileToSinks(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "results.jsonl")
@@ -88,8 +88,7 @@ func TestFileToSinks(t *testing.T) {
 		Name: "door", Source: clip(t, 3), Model: "eyes", Policy: stream.Policy{Mode: stream.Every},
 		Sinks: []sinks.Settings{&sinks.File{Path: out}, &sinks.Webhook{URL: hook.URL, Secret: "geheim"}},
 	}}})
-	// The video may end before the webhook has been tried often enough, so that the
-	// test waits.
+	// The test waits, since the video may end before enough attempts of the webhook.
 	s := r.until("door", "ended", func(s shown) bool { return s.State == "ended" })
 	if s.Frames != 30 || s.Results != 30 || s.Sinks["file"].Lost != 0 {
 		t.Errorf("%+v", s)
@@ -184,7 +183,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// watch makes a request whose reply continues.
+// watch makes a request with an endless reply.
 func (r *rig) watch(what, accept string) *http.Response {
 	r.t.Helper()
 	req, _ := http.NewRequestWithContext(r.t.Context(), "GET", r.url+"/v2/streams/door/"+what, nil)

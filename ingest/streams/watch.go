@@ -18,18 +18,16 @@ import (
 )
 
 const (
-	watchRoom = 256 // most lines that wait for one watcher
+	watchRoom = 256 // maximum number of waiting lines for one watcher
 	writeWait = 10 * time.Second
 )
 
 // format is how lines are written to a watcher.
 type format struct {
 	mime string
-	// line writes one line; lost is how many lines before it the slow watcher did not
-	// get.
+	// line writes one line; lost is the number of lines lost before this line by a slow watcher.
 	line func(w io.Writer, line []byte, lost uint64) error
-	// keepAlive shows that the connection is alive; shown is the last line written, or
-	// nil.
+	// keepAlive shows that the connection is alive; shown is the last line written, or nil.
 	keepAlive func(w io.Writer, shown []byte) error
 	// closing writes why the stream has ended; nil when the format has no way to do so.
 	closing func(w io.Writer, line []byte) error
@@ -85,7 +83,8 @@ func accountOf(c *fiber.Ctx) *stream.Account {
 	return ingest.ClientOf(httpd.ClientOf(c)).Core()
 }
 
-// holdWatcher counts a watcher of a client. It fails when limits.max_watchers is reached, or the client's quotas.watchers.
+// holdWatcher counts a watcher of a client. holdWatcher fails at limits.max_watchers or at the client's
+// quotas.watchers.
 func (a *Adapter) holdWatcher(of *stream.Account) error {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
@@ -98,13 +97,13 @@ func (a *Adapter) holdWatcher(of *stream.Account) error {
 	return nil
 }
 
-// releaseWatcher gives back what holdWatcher has counted.
+// releaseWatcher undoes holdWatcher.
 func (a *Adapter) releaseWatcher(of *stream.Account) {
 	a.watchers.Add(-1)
 	of.Release(stream.QuotaWatchers)
 }
 
-// roomForWatcher returns an error when there is no room for a watcher now; see holdWatcher.
+// roomForWatcher returns an error when there is no room for a watcher; see holdWatcher.
 func (a *Adapter) roomForWatcher(of *stream.Account) error {
 	err := a.holdWatcher(of)
 	if err == nil {
@@ -113,7 +112,8 @@ func (a *Adapter) roomForWatcher(of *stream.Account) error {
 	return err
 }
 
-// addWatcher counts and registers a watcher of a client. It fails when there is no room for it, or the stream has ended.
+// addWatcher counts and registers a watcher of a client. addWatcher fails when there is no room for the watcher, or
+// the stream has ended.
 func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), err error) {
 	if err := a.holdWatcher(of); err != nil {
 		return nil, nil, err
@@ -126,9 +126,8 @@ func (a *Adapter) addWatcher(of *stream.Account, enter func() (*watcher, bool), 
 	return w, func() { leave(w); a.releaseWatcher(of) }, nil
 }
 
-// watched answers a request with a stream's lines or pictures, as long as both last.
-// The reply is written directly to the connection, because the HTTP server would end it
-// after its write time-out.
+// watched answers a request with a stream's lines or pictures until the request or the stream ends. The reply
+// bypasses the HTTP server, whose write time-out would end the reply.
 func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
 	account := accountOf(c)
 	if err := a.roomForWatcher(account); err != nil {
@@ -143,7 +142,7 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	return nil
 }
 
-// serve writes to one watcher until it disconnects, is stuck, or the stream has ended.
+// serve writes to one watcher until the watcher disconnects or is stuck, or the stream has ended.
 func (a *Adapter) serve(l *httpd.Live, m format, f *runner, of *stream.Account, enter func() (*watcher, bool), leave func(*watcher)) {
 	w, left, err := a.addWatcher(of, enter, leave)
 	if err != nil {
@@ -162,9 +161,9 @@ var (
 	errSentMessage  = errors.New("the client sent a message")
 )
 
-// writeLines writes the watcher's lines. It returns nil when the stream or the server
-// ends, after it has told the watcher; otherwise it returns ctx's cause, after it has told a watcher who may not go on, or
-// errDisconnected when the client does not read.
+// writeLines writes the watcher's lines. At the end of the stream or the server, writeLines tells the watcher and
+// returns nil. After losing its rights, the watcher is told the reason, and writeLines returns ctx's cause. If the
+// client does not read, writeLines returns errDisconnected.
 func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func(error) []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
@@ -206,7 +205,8 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 	}
 }
 
-// closedLine returns the last line for watchers, which says why the stream has ended, or why a watcher may not go on (revoked).
+// closedLine returns the last line for watchers, with the reason: why the stream has ended, or why a watcher may not
+// go on (revoked).
 func (f *runner) closedLine(revoked error) []byte {
 	st := f.state()
 	why := string(st.State) // ended or failed
