@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// formats are the demuxers that ffmpeg may use for a source, by any of their names. A demuxer that is not here is refused
-// by name, whether the content or the file's name suggests it: those of drawings, scripts (concat), game files and the
-// like read content in ways that nobody needs for video, and several of them open further files.
+// formats are the demuxers allowed for a source, under every name of each. ffmpeg refuses any other demuxer by name,
+// whether the content or the file name suggests the demuxer: demuxers of drawings, scripts (concat), game files and
+// the like are of no use for video, and several open further files.
 var formats = []string{
 	"mov", "matroska", "mpegts", "mpeg", "flv", "avi", "asf", "ogg", "nut", "ivf", "mxf", "gxf", "dv", "rm", "live_flv", "swf",
 	"hls", "dash", "rtsp", "rtp", "mpjpeg", "yuv4mpegpipe",
 	"mjpeg", "h264", "hevc", "vvc", "av1", "obu", "m4v", "mpegvideo", "vc1", "h263", "gif", "apng",
 	"image2", "jpeg_pipe", "png_pipe", "webp_pipe", "bmp_pipe", "tiff_pipe",
-	// Without video, which is then said, and tracks of playlists.
+	// No video (the error says so), and tracks of playlists.
 	"wav", "aac", "mp3", "ac3", "eac3", "webvtt",
 }
 
-// deviceFormats and scriptFormat are for the sources that need them: cameras, and an address on descriptor 3.
+// deviceFormats and scriptFormat are only for cameras, and for an address on descriptor 3.
 var deviceFormats = []string{"v4l2", "mjpeg", "h264", "hevc"}
 
 const scriptFormat = "concat"
 
-// Decoders of ffmpeg for each codec of a Decoder; it uses the first that it has.
+// chunkDecoders are the ffmpeg decoders for each codec of a Decoder; the first available decoder is used.
 var chunkDecoders = map[string]string{
 	H264: "h264,libopenh264",
 	VP8:  "vp8,libvpx",
@@ -31,8 +31,8 @@ var chunkDecoders = map[string]string{
 	AV1:  "libdav1d,libaom-av1,av1",
 }
 
-// decoderNames are the decoders that ffmpeg may use for a source. Sound and subtitles are not decoded, but ffmpeg opens the
-// decoders of all tracks while it analyses a source.
+// decoderNames are the decoders allowed for a source. Sound and subtitles are not decoded, but ffmpeg opens the
+// decoders of all tracks while analysing a source.
 var decoderNames = []string{
 	"h264", "libopenh264", "hevc", "vvc", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1",
 	"mpeg4", "mpeg2video", "mpeg1video", "mpegvideo", "h263", "h263p", "h263i", "h261", "flv", "msmpeg4", "msmpeg4v1", "msmpeg4v2",
@@ -49,7 +49,7 @@ var decoderNames = []string{
 
 var sourceDecoders = strings.Join(decoderNames, ",")
 
-// allowArgs limit what ffmpeg and ffprobe may use to read a source of this route.
+// allowArgs limit the formats and decoders with which ffmpeg and ffprobe may read the source.
 func (r *route) allowArgs() []string {
 	use := formats
 	switch {
@@ -61,13 +61,14 @@ func (r *route) allowArgs() []string {
 	return []string{"-format_whitelist", strings.Join(use, ","), "-codec_whitelist", sourceDecoders}
 }
 
-// ffmpeg names the demuxer in front of the message, and lists what is allowed behind it, which says nothing to a reader.
+// ffmpeg puts the demuxer's name before the message, and the list of allowed formats after; the list does not help a
+// reader.
 var (
 	formatRefused = regexp.MustCompile(`\[([^\[\]@]{1,64}) @ 0x[0-9a-f]+\] Format not on whitelist '[^'\n]*'`)
 	codecRefused  = regexp.MustCompile(`Codec \(([^()]{1,64})\) not on whitelist '[^'\n]*'`)
 )
 
-// refusedFormat returns the demuxer that ffmpeg would have used, but may not; "" for none.
+// refusedFormat returns the demuxer that ffmpeg was not allowed to use; "" for none.
 func refusedFormat(stderr string) string {
 	if f := formatRefused.FindStringSubmatch(stderr); f != nil {
 		return f[1]
@@ -75,7 +76,7 @@ func refusedFormat(stderr string) string {
 	return ""
 }
 
-// namesRefused replaces the lists of what ffmpeg may use in a line of its messages.
+// namesRefused removes the lists of allowed formats and decoders from a line of ffmpeg's messages.
 func namesRefused(line string) string {
 	line = formatRefused.ReplaceAllString(line, "the format $1 is not among those that are read")
 	return codecRefused.ReplaceAllString(line, "the codec $1 is not among those that are read")

@@ -18,7 +18,7 @@ import (
 const drawing = `<?xml version="1.0"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="64" height="48"><rect width="64" height="48" fill="red"/></svg>`
 
-// Formats and codecs that are not for video are refused by name, in files and over HTTP, whatever their names say.
+// Formats and codecs other than video are refused by name, in files and over HTTP, whatever the file name says.
 func TestOddFormatsAreRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an ffmpeg for each format")
@@ -57,7 +57,7 @@ func TestOddFormatsAreRefused(t *testing.T) {
 	refuse(t, Options{URL: s.URL + "/list.m3u8"}, NotVideo, "the first part of its playlist")
 }
 
-// The address of a source on descriptor 3 is a script, whose entry is not.
+// Scripts are allowed only for an address on descriptor 3.
 func TestScriptsOfTheServerAreRefused(t *testing.T) {
 	for _, scheme := range []string{SchemeRTSP, SchemeRTMP} {
 		r := route{scheme: scheme, secret: true}
@@ -73,7 +73,7 @@ func TestScriptsOfTheServerAreRefused(t *testing.T) {
 	}
 }
 
-// ffmpeg has the decoders that are allowed, but for those of other builds.
+// ffmpeg has all allowed decoders, except the decoders of other builds.
 func TestDecodersAreKnown(t *testing.T) {
 	has := map[string]bool{}
 	for line := range strings.Lines(string(tool(t, "ffmpeg", "-hide_banner", "-decoders"))) {
@@ -88,7 +88,8 @@ func TestDecodersAreKnown(t *testing.T) {
 	}
 }
 
-// A playlist that refers to itself is refused after a bounded number of requests, also when it changes its own address.
+// A playlist that refers to itself is refused after a bounded number of requests, even if the playlist changes its
+// address.
 func TestPlaylistThatRefersToItself(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads hundreds of playlists")
@@ -114,7 +115,6 @@ func TestPlaylistThatRefersToItself(t *testing.T) {
 	}
 }
 
-// ffmpeg gets no variable of this process that it does not need.
 func TestEnvironmentHasNoSecrets(t *testing.T) {
 	t.Setenv("MILLRACE_API_KEY", "planted")
 	t.Setenv("FFREPORT", "file=/planted")
@@ -131,7 +131,7 @@ func TestEnvironmentHasNoSecrets(t *testing.T) {
 	}
 }
 
-// Whatever form an address has, nothing connects to a machine that is not allowed.
+// No form of an address leads to a machine outside the allowed addresses.
 func TestFormsOfAddresses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an ffmpeg for each form")
@@ -170,7 +170,7 @@ func TestFormsOfAddresses(t *testing.T) {
 			t.Errorf("%s: %d connections to an address that is not allowed", form, n)
 		}
 	}
-	// The first form reaches the host behind the user's name, and no other.
+	// The first form reaches the host behind the user name only.
 	if _, target, err := parseSource("http://127.0.0.1:18090@" + private + "/x.ts"); err != nil || target != "http://127.0.0.1:18090@"+private+"/x.ts" {
 		t.Errorf("%q, %v", target, err)
 	}

@@ -48,7 +48,7 @@ func pictures(t testing.TB, n int) (list [][]byte) {
 	return list
 }
 
-// framings are ways in which cameras write motion JPEG: the content type, what comes first, and each part.
+// framings are the forms in which cameras write motion JPEG: the content type, the beginning, and each part.
 var framings = map[string]struct {
 	kind, first string
 	part        func(p []byte) string
@@ -101,13 +101,13 @@ func camera(t *testing.T, list [][]byte) *httptest.Server {
 	return s
 }
 
-// timesOf reads a source to its end, and returns the times of its frames. Its time-outs are long.
+// timesOf reads a source to the end with long time-outs, and returns the times of all frames.
 func timesOf(t *testing.T, o Options) (times []time.Duration, err error) {
 	t.Helper()
 	return timesAsRead(t, o, func() {})
 }
 
-// timesAsRead is timesOf that calls got after each frame.
+// timesAsRead is timesOf with a call of got after each frame.
 func timesAsRead(t *testing.T, o Options, got func()) (times []time.Duration, err error) {
 	t.Helper()
 	o.StartTimeout, o.StallTimeout = time.Minute, time.Minute
@@ -144,11 +144,11 @@ func TestFramingsOfMotionJPEG(t *testing.T) {
 	}
 }
 
-// paced is a source that waits for its reader: it sends part i a gap after the frame of part i-lag was read.
+// paced is a source that waits for its reader: part i is sent a gap after the frame of part i-lag was read.
 type paced struct {
 	parts [][]byte
-	lag   int           // frames that are read later than the next parts are sent, as a parser needs these
-	read  chan struct{} // a value for each frame that was read
+	lag   int           // parts that the parser needs beyond a frame's own
+	read  chan struct{} // one value per frame read
 	sent  []time.Time   // when each part was sent; valid after done
 	done  chan struct{}
 }
@@ -174,7 +174,7 @@ func (p *paced) send(ctx context.Context, gap time.Duration, write func([]byte))
 	}
 }
 
-// check reads the source. A frame arrives after it was sent, and before it was read: its time is between.
+// check reads the source. The time of each frame lies between sending and reading.
 func (p *paced) check(t *testing.T, o Options) {
 	t.Helper()
 	var read []time.Time
@@ -255,7 +255,7 @@ func accessUnits(t *testing.T, n int) (list [][]byte) {
 	return list
 }
 
-// The pictures of encoders that keep some for later ones have times that rise.
+// Encoders may hold back pictures for later pictures; the times rise all the same.
 func TestTimesOfDelayedPictures(t *testing.T) {
 	const n = 12
 	for _, encode := range []string{"-c:v libx264 -bf 2 -f h264", "-c:v libx265 -x265-params log-level=none -f hevc"} {
@@ -270,7 +270,7 @@ func TestTimesOfDelayedPictures(t *testing.T) {
 	}
 }
 
-// The rate of a camera is kept when its pictures arrive a little early or late.
+// A camera's rate is kept when pictures arrive a little early or late.
 func TestRateOfArrival(t *testing.T) {
 	list := pictures(t, 50)
 	now, i := time.Unix(1e9, 0), 0
@@ -279,7 +279,7 @@ func TestRateOfArrival(t *testing.T) {
 		i++
 		return at
 	}
-	var readers []io.Reader // one Read for each picture
+	var readers []io.Reader // one Read per picture
 	for _, p := range list {
 		readers = append(readers, bytes.NewReader(p))
 	}

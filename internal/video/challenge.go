@@ -24,7 +24,7 @@ type challenge struct {
 
 var challengeValue = regexp.MustCompile(`([A-Za-z]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))`)
 
-// read takes the challenges of a response, and reports whether one of them can be answered. Digest is preferred.
+// read parses the challenges of a response, and reports whether any challenge can be answered. Digest is preferred.
 func (c *challenge) read(headers []string) bool {
 	*c = challenge{}
 	for _, h := range headers {
@@ -72,7 +72,7 @@ func (c *challenge) read(headers []string) bool {
 	return c.scheme != ""
 }
 
-// answer returns the Authorization header of a request, "" where the server has not asked for one.
+// answer returns the Authorization header of a request, "" where the server has sent no challenge.
 func (c *challenge) answer(u *url.Userinfo, method, uri string) string {
 	password, _ := u.Password()
 	name := u.Username()

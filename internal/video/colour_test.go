@@ -8,7 +8,7 @@ import (
 	"millrace/internal/codec"
 )
 
-// rgb returns an NV12 frame as RGB24, as workers see it.
+// rgb converts an NV12 frame to RGB24 with the workers' conversion.
 func rgb(t *testing.T, f Frame) []byte {
 	t.Helper()
 	out := make([]byte, 3*f.Width*f.Height)
@@ -28,8 +28,8 @@ func difference(a, b []byte) float64 {
 	return float64(sum) / float64(len(a))
 }
 
-// Frames have the colours that ffmpeg's own conversion to RGB gives, in the source's size and in a smaller one, for
-// every pixel format, range and matrix, for odd sizes, turned and interlaced pictures.
+// Frames have the colours of ffmpeg's own conversion to RGB, in the source's size and in a smaller size, for every
+// pixel format, range and matrix, for odd sizes, and for turned and interlaced pictures.
 func TestColoursAreFFmpegs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads many videos")
@@ -84,7 +84,7 @@ func TestColoursAreFFmpegs(t *testing.T) {
 	}
 }
 
-// A picture that is larger than allowed is refused before memory is taken for it, whether its size is known before or not.
+// Pictures above the limit are refused before memory is allocated, whether or not the size is known in advance.
 func TestLargePicturesAreRefused(t *testing.T) {
 	path := clip(t, "large.ts", "-f", "lavfi", "-i", "color=size=4000x2304:rate=1:duration=2", "-c:v", "mpeg2video", "-f", "mpegts")
 	for _, url := range []string{path, "exec:cat " + path} {

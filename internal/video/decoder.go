@@ -17,24 +17,24 @@ import (
 type DecoderOptions struct {
 	Codec         string // H264, VP8, VP9 or AV1
 	Width, Height int    // pixels, by the first chunk
-	// Need is what frames are scaled to inside ffmpeg. The zero Need keeps the size that ffmpeg finds, which is Width x Height
-	// unless the chunk's header is wrong.
+	// Need is the size to which ffmpeg scales frames. The zero Need keeps the decoded size: Width x Height unless the
+	// chunk's header is wrong.
 	Need Need
-	// MaxPixels bounds a picture, also those of later chunks; 0 = no limit.
+	// MaxPixels bounds each picture, also the pictures of later chunks; 0 = no limit.
 	MaxPixels int
-	// Hardware, if set, decodes the video where it can. See HardwareFailed.
+	// Hardware, if set, decodes the video where possible. See HardwareFailed.
 	Hardware *Hardware
-	// Sandbox confines ffmpeg, unless Hardware is used: it reads no files, and has no network. It needs what child.SandboxError
-	// looks for.
+	// Sandbox confines ffmpeg, unless Hardware is used: no access to files or network. child.SandboxError reports
+	// whether the machine supports the sandbox.
 	Sandbox bool
 	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
 	Nice int
 	// MaxTime and Used are as for a Reader.
 	MaxTime time.Duration
 	Used    func(time.Duration)
-	// Log, if set, gets each line that ffmpeg reports. It must not block.
+	// Log, if set, gets each line of ffmpeg's messages. Log must not block.
 	Log func(line string)
-	// FFmpeg is the program; "" looks it up in PATH.
+	// FFmpeg is the program; "" means "ffmpeg" in PATH.
 	FFmpeg string
 
 	space uint64 // of ffmpeg's addresses, for tests; 0 = by the size
@@ -44,19 +44,18 @@ type DecoderOptions struct {
 // chunk.
 var fourccs = map[string]string{H264: "H264", VP8: "VP80", VP9: "VP90", AV1: "AV01"}
 
-// ivfTick is the time base of IVF timestamps, which hold the chunks' numbers: 1/1000 s.
+// ivfTick is the time base of IVF timestamps: 1/1000 s. The timestamps hold the chunks' numbers.
 const ivfTick = 1000
 
-// Decoder decodes chunks of inter-coded video into NV12 frames, with one ffmpeg each. Chunks are numbered from
-// 0, and each frame has the number of its chunk; a chunk that cannot be decoded has no frame. Chunks must come in
-// presentation order, without B-frames.
+// Decoder decodes chunks of inter-coded video into NV12 frames, with one ffmpeg per Decoder. Chunks are numbered from
+// 0, and each frame has the number of its chunk; an undecodable chunk has no frame. Chunks must come in presentation
+// order, without B-frames.
 //
-// Write is for one goroutine, Start and Next for another; SetDeadline and Close may be called by any.
+// Write is for one goroutine, Start and Next for another; SetDeadline and Close may be called by any goroutine.
 type Decoder struct {
 	// Width and Height are the size of frames in pixels, valid after Start.
 	Width, Height int
-	// SourceWidth and SourceHeight are the size of the picture that frames are scaled from; 0, both of them, when they are
-	// not scaled.
+	// SourceWidth and SourceHeight are the size of the picture before scaling; both 0 when frames are not scaled.
 	SourceWidth, SourceHeight int
 
 	codec     string
@@ -75,8 +74,8 @@ type Decoder struct {
 	hardwareFailed bool
 }
 
-// NewDecoder starts ffmpeg. ctx governs the whole life of the Decoder. The error is an *Error, ctx's, or one about the
-// options. After success the caller must Close.
+// NewDecoder starts ffmpeg. The end of ctx, at any time, stops the Decoder. The error is an *Error, the error of ctx,
+// or an error about the options. After success the caller must Close.
 func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	fourcc, ok := fourccs[o.Codec]
 	switch {
@@ -111,19 +110,19 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 		d.SourceWidth, d.SourceHeight = o.Width, o.Height
 	}
 	head := appendIVFHeader(nil, fourcc, o.Width, o.Height, ivfTick)
-	if err := p.Write(head); err != nil { // the pipe has room for it: writing fails only when ffmpeg has ended
+	if err := p.Write(head); err != nil { // the pipe has room: writing fails only when ffmpeg has ended
 		_ = d.Close()
 		return nil, d.fail(err)
 	}
 	return d, nil
 }
 
-// args is the command line. One thread decodes and one encodes: each further one would delay a frame.
+// args is the command line. One thread decodes and one thread encodes: each further thread would delay a frame.
 func (o *DecoderOptions) args(hardware string) []string {
 	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe",
 		"-format_whitelist", "ivf", "-codec_whitelist", chunkDecoders[o.Codec]}
 	if o.MaxPixels > 0 {
-		// Codecs pad pictures, so Start checks the exact size. This bounds what ffmpeg allocates before.
+		// Codecs pad pictures, so Start checks the exact size. -max_pixels bounds ffmpeg's allocation before Start.
 		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
 	}
 	filter := "scale=out_color_matrix=bt601:out_range=tv"
@@ -133,13 +132,13 @@ func (o *DecoderOptions) args(hardware string) []string {
 	args = append(args, hardwareArgs(hardware)...)
 	return append(args, "-threads", "1", "-probesize", "32", "-analyzeduration", "0", "-f", "ivf", "-i", "pipe:0",
 		"-map", "0:v:0", "-fps_mode", "passthrough", "-copyts", "-filter_threads", "1",
-		// Convert from the frame's own matrix and range to BT.601 limited range, which NV12 means here.
+		// Convert from the frame's own matrix and range to BT.601 limited range, the meaning of NV12 here.
 		"-vf", filter,
 		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
 
-// Write writes one chunk to ffmpeg, and blocks while ffmpeg is busy with earlier ones. An error means that ffmpeg has
-// ended: Next returns the reason.
+// Write writes one chunk to ffmpeg, and blocks while ffmpeg is busy with earlier chunks. An error means that ffmpeg
+// has ended: Next returns the reason.
 func (d *Decoder) Write(parts ...[]byte) error {
 	n := 0
 	for _, p := range parts {
@@ -158,8 +157,8 @@ func (d *Decoder) Write(parts ...[]byte) error {
 // Finish ends the input: Next returns the remaining frames, then io.EOF.
 func (d *Decoder) Finish() { _ = d.ffmpeg.Stdin.Close() }
 
-// SetDeadline sets the deadline of Next, also of a call in progress; the zero time removes it. After the deadline Next
-// always fails with os.ErrDeadlineExceeded.
+// SetDeadline sets the deadline of Next, also of a call in progress; the zero time removes the deadline. After the
+// deadline Next always fails with os.ErrDeadlineExceeded.
 func (d *Decoder) SetDeadline(t time.Time) { d.waiting.setDeadline(t) }
 
 // Start waits for the first frame and sets Width and Height.
@@ -182,8 +181,8 @@ func (d *Decoder) Start() error {
 // FrameSize is the size of a frame in bytes.
 func (d *Decoder) FrameSize() int { return d.size }
 
-// Next waits for a frame and returns its chunk's number. The caller must then read the frame with Frame or discard it with Skip. At the end the
-// error is io.EOF, else os.ErrDeadlineExceeded or an *Error.
+// Next waits for a frame and returns its chunk's number. The caller must then read the frame with Frame or discard
+// the frame with Skip. The error is io.EOF at the end, else os.ErrDeadlineExceeded or an *Error.
 func (d *Decoder) Next() (chunk uint64, err error) {
 	if err := d.waiting.until(d.nut); err != nil {
 		return 0, d.fail(err)
@@ -204,7 +203,7 @@ func (d *Decoder) Next() (chunk uint64, err error) {
 	return uint64(n), nil
 }
 
-// Frame reads the frame of the last Next into dst, which has FrameSize bytes.
+// Frame reads the frame announced by the last Next into dst; len(dst) must be FrameSize.
 func (d *Decoder) Frame(dst []byte) error {
 	if _, err := io.ReadFull(d.nut.r, dst[:d.size]); err != nil {
 		return d.fail(unexpectedEOF(err))
@@ -220,11 +219,11 @@ func (d *Decoder) Skip() error {
 	return nil
 }
 
-// HardwareFailed reports whether Start or Next failed because of the device: a new Decoder uses software. It is for the
-// goroutine that calls them.
+// HardwareFailed reports whether Start or Next failed because of the device; a new Decoder then uses software. Only
+// the goroutine of Start and Next may call HardwareFailed.
 func (d *Decoder) HardwareFailed() bool { return d.hardwareFailed }
 
-// Close stops ffmpeg and waits until it has ended.
+// Close stops ffmpeg and waits for its exit.
 func (d *Decoder) Close() error {
 	_ = d.ffmpeg.Stop(stopGrace)
 	d.waiting.report()

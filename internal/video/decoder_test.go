@@ -29,7 +29,7 @@ func decoder(t testing.TB, o DecoderOptions) *Decoder {
 	return d
 }
 
-// luma takes the announced frame and returns its mean brightness.
+// luma reads the announced frame and returns the mean brightness.
 func luma(t testing.TB, d *Decoder) int {
 	t.Helper()
 	frame := make([]byte, d.FrameSize())
@@ -43,7 +43,7 @@ func luma(t testing.TB, d *Decoder) int {
 	return sum / len(y)
 }
 
-// Each frame comes out before the chunk after it goes in, with the number of its own chunk.
+// Each frame comes out before the next chunk goes in, with the number of its own chunk.
 func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 	for _, codec := range videotest.Codecs {
 		t.Run(codec, func(t *testing.T) {
@@ -78,7 +78,8 @@ func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 	}
 }
 
-// Scaled frames show the whole picture: the corners of a rectangle are where they were, at every ratio of sizes.
+// Scaled frames show the whole picture: the corners of a rectangle keep their relative places at every ratio of
+// sizes.
 func TestDecoderScales(t *testing.T) {
 	needs := []Need{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true}, {Width: 301, Height: 173}, {Width: 64, Height: 4000}}
 	sizes := [][2]int{{640, 480}, {1280, 720}, {322, 242}}
@@ -116,7 +117,7 @@ func TestDecoderScales(t *testing.T) {
 						if err := d.Frame(frame); err != nil {
 							t.Fatal(err)
 						}
-						// The edges of the rectangle, along lines through its middle.
+						// along finds the edges of the rectangle on lines through its middle.
 						along := func(count, step, from int) (first, last float64) {
 							first, last = -1, -1
 							for j := range count {
@@ -220,7 +221,7 @@ func TestDecoderRefusals(t *testing.T) {
 		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1}); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
 			t.Errorf("too large a picture: %v", err)
 		}
-		for _, width := range []int{64, 1024} { // in what ffmpeg may take memory for, and beyond it
+		for _, width := range []int{64, 1024} { // within ffmpeg's limit of memory, and beyond
 			d := decoder(t, DecoderOptions{Codec: VP8, Width: 32, Height: 24, MaxPixels: 64*48 - 1}) // a wrong size
 			for _, c := range videotest.Chunks(t, VP8, width, 48*width/64, 3) {
 				_ = d.Write(c)

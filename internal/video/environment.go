@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// passedOn are the variables of this process that ffmpeg gets: how it is found and linked, certificates, proxies, and the
-// drivers of devices. Others may hold secrets, and FFREPORT would write a file. A name with a "*" at its end is the
-// beginning of names.
+// passedOn are the variables of this process passed to ffmpeg: search paths of programs and libraries, certificates,
+// proxies, and device drivers. Other variables may hold secrets, and FFREPORT would write a file. A "*" at the end of
+// a name matches any ending.
 var passedOn = []string{
 	"PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "LD_PRELOAD",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "no_proxy",
 	"LIBVA_*", "VDPAU_*", "CUDA_*", "NVIDIA_*", "DRI_PRIME",
 }
 
-// Environment is what an ffmpeg of the server gets of this process's environment, with variables that make its messages plain English, and
-// more.
+// Environment returns the environment of the server's ffmpeg processes: the permitted variables of this process,
+// variables for plain English messages, and more.
 func Environment(more ...string) []string {
 	more = append([]string{"AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"}, more...)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

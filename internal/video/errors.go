@@ -12,7 +12,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// ErrClosed is what Next returns after Close.
+// ErrClosed is the error of Next after Close.
 var ErrClosed = errors.New("video: the reader is closed")
 
 // Kind classifies the error of a source.
@@ -23,15 +23,15 @@ const (
 	NotFound      Kind = "not_found"      // no such file, host, or path on the server
 	Refused       Kind = "refused"        // nobody listens, the host cannot be reached, or the server has an error
 	Auth          Kind = "auth"           // password wrong or missing, or permission denied
-	Forbidden     Kind = "forbidden"      // it, or a redirect of it, has an address that Options.Allow refuses
+	Forbidden     Kind = "forbidden"      // Options.Allow refuses an address of the source or of a redirect
 	Busy          Kind = "busy"           // another program has the device
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
-	NotVideo      Kind = "not_video"      // it was read and has no video
-	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
-	TooLarge      Kind = "too_large"      // its pictures have more pixels than Options.MaxPixels
+	NotVideo      Kind = "not_video"      // the source was read and has no video
+	Unsupported   Kind = "unsupported"    // an unknown or disallowed protocol or codec
+	TooLarge      Kind = "too_large"      // pictures with more pixels than Options.MaxPixels
 	TooSlow       Kind = "too_slow"       // ffmpeg used more processor time than Options.MaxTime without a frame
 	Stalled       Kind = "stalled"        // no frame within StallTimeout
-	EndedEarly    Kind = "ended_early"    // it ended early: truncated, connection lost, or the decoder gave up
+	EndedEarly    Kind = "ended_early"    // truncated, connection lost, or the decoder gave up
 	Killed        Kind = "killed"         // a signal of another program ended ffmpeg
 )
 
@@ -60,8 +60,8 @@ type Error struct {
 	URL string
 	// Detail says more than the kind, in words of this package, redacted; may be empty.
 	Detail string
-	// Output is the last lines that ffmpeg, or the program of an exec source, has reported, redacted; may be empty. It is
-	// for logs: the text of the error does not have it.
+	// Output is the last lines of messages from ffmpeg or from the program of an exec source, redacted; may be empty.
+	// Output is for logs: Error does not include it.
 	Output string
 	// Err is the cause, or nil.
 	Err error
@@ -69,7 +69,7 @@ type Error struct {
 
 func (e *Error) Error() string { return "video: " + e.URL + ": " + e.Problem() }
 
-// Problem says in one sentence what is wrong, without the address.
+// Problem states the cause in one sentence, without the address.
 func (e *Error) Problem() string {
 	if e.Detail == "" {
 		return kindText[e.Kind]
@@ -79,7 +79,7 @@ func (e *Error) Problem() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// OutputOf returns Error.Output of a source's error, or "" for any other error.
+// OutputOf returns Error.Output of a source's error, "" for any other error.
 func OutputOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -107,7 +107,7 @@ func (e *Error) As(target any) bool {
 	return true
 }
 
-// KindOf returns the kind of a source's error, or "" for any other error.
+// KindOf returns the kind of a source's error, "" for any other error.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -116,7 +116,7 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// Retry reports whether the same source may work later without a change of its settings.
+// Retry reports whether the same source may work later with unchanged settings.
 func (k Kind) Retry() bool {
 	switch k {
 	case Refused, Busy, Timeout, Stalled, EndedEarly, Killed, NotFound:
@@ -125,15 +125,15 @@ func (k Kind) Retry() bool {
 	return false
 }
 
-// failure is what a message of ffmpeg means.
+// failure is the meaning of a message of ffmpeg.
 type failure struct {
 	kind Kind
 	text string // of the message
 	why  string // Error.Detail; "" where the kind says it all
 }
 
-// failures has messages of ffmpeg and its libraries. The first that occurs decides, so specific ones stand first. The texts
-// are those of av_strerror and of the protocols, which have been stable for many years.
+// failures has messages of ffmpeg and its libraries. The first message found decides, so specific messages come
+// first. The texts come from av_strerror and the protocols, stable for many years.
 var failures = []failure{
 	{TooLarge, "exceeds specified max pixel count", ""},
 	{TooLarge, noMemory, needsMemory},
@@ -192,15 +192,15 @@ const (
 )
 
 var (
-	// status is a response of an HTTP or RTSP server that is no success.
+	// status is an error response of an HTTP or RTSP server.
 	status = regexp.MustCompile(`(?:HTTP error|Server returned|method [A-Z_]{1,20} failed:) ([345][0-9]{2})\b`)
-	// protocolRefused is the message about an address of another protocol, such as in a playlist.
+	// protocolRefused is the message about an address of another protocol, for example in a playlist.
 	protocolRefused = regexp.MustCompile(`Protocol '([a-z0-9+.-]{1,32})' not on whitelist`)
 )
 
-// failureIn returns what ffmpeg's messages mean; false where none is known.
+// failureIn returns the meaning of ffmpeg's messages; false for unknown messages.
 func failureIn(text string) (failure, bool) {
-	// The MP4 demuxer also reports this for files that it took for MP4 by name alone.
+	// The MP4 demuxer also reports this for files taken for MP4 by name alone.
 	if strings.Contains(text, "moov atom not found") && !strings.Contains(text, "misdetection possible") {
 		return failure{kind: EndedEarly, why: indexMissing}, true
 	}
@@ -215,7 +215,7 @@ func failureIn(text string) (failure, bool) {
 	return failure{}, false
 }
 
-// refusedIn returns what ffmpeg may not use, by its messages; "" for nothing.
+// refusedIn returns the disallowed protocol, format or decoder named in ffmpeg's messages; "" for none.
 func refusedIn(text string) string {
 	if p := protocolRefused.FindStringSubmatch(text); p != nil {
 		return "the protocol " + p[1] + " is not allowed here"
@@ -226,7 +226,7 @@ func refusedIn(text string) string {
 	return ""
 }
 
-// statusIn returns what a server has answered, by ffmpeg's messages; "" if it is not in them.
+// statusIn returns the server's answer named in ffmpeg's messages; "" for none.
 func statusIn(text string) string {
 	s := status.FindStringSubmatch(text)
 	if s == nil {
@@ -255,8 +255,8 @@ const (
 	indexLast    = "the file's index is at its end, and the server does not send parts of files: convert it with ffmpeg -i IN -c copy -movflags +faststart OUT"
 )
 
-// explain returns the kind and the detail of an error that ffmpeg or ffprobe has reported, before the first frame. result
-// is a message besides stderr.
+// explain returns the kind and the detail of an error of ffmpeg or ffprobe before the first frame. result is a
+// message besides stderr.
 func explain(stderr, result string) (Kind, string) {
 	switch format := refusedFormat(stderr); format {
 	case "":
@@ -282,8 +282,8 @@ func tooLarge(w, h int) string {
 	return fmt.Sprintf("they have %d x %d pixels: raise limits.max_pixels to %d", w, h, w*h)
 }
 
-// needsParts reports whether the offset at which ffmpeg misses a part of a file is that at which the response to its
-// request of this part has ended. The offsets differ when a connection is lost.
+// needsParts reports whether ffmpeg misses a part of a file at the very offset at which the response to the request
+// of this part ended. The offsets differ when a connection is lost.
 func needsParts(stderr string) bool {
 	part, end := missingPart.FindStringSubmatch(stderr), httpEnd.FindStringSubmatch(stderr)
 	if part == nil || end == nil {
@@ -294,7 +294,7 @@ func needsParts(stderr string) bool {
 	return err1 == nil && err2 == nil && from == at
 }
 
-// cutShort are messages of ffmpeg for input that ended too early.
+// cutShort are ffmpeg's messages about input that ended too early.
 var cutShort = []string{
 	"partial file",
 	"Stream ends prematurely",
@@ -303,7 +303,7 @@ var cutShort = []string{
 	"Connection reset by peer",
 }
 
-// endOf returns why a video ended, by ffmpeg's last lines; "" where they do not say it.
+// endOf returns the reason for the end of a video from ffmpeg's last lines; "" if unknown.
 func endOf(lines string) string {
 	if reportsCutShort(lines) && !strings.Contains(lines, "Connection reset") {
 		return "the rest is missing"
@@ -329,7 +329,7 @@ var component = regexp.MustCompile(`\[([^\[\]@]{1,64}) @ 0x[0-9a-f]+\] `)
 
 const maxOutput = 300
 
-// lastLines returns the last two lines of standard error that have information, redacted.
+// lastLines returns the last two informative lines of standard error, redacted.
 func lastLines(stderr string, red redactor) string {
 	var kept []string
 	lines := strings.FieldsFunc(stderr, func(r rune) bool { return r == '\n' || r == '\r' })

@@ -19,7 +19,7 @@ import (
 	"millrace/internal/child"
 )
 
-// refuse opens and wants an error of a kind, whose text contains some words and no secret.
+// refuse opens a source and wants an error of the kind, with the words and without the secret in its text.
 func refuse(t *testing.T, o Options, kind Kind, words ...string) {
 	t.Helper()
 	if o.StartTimeout == 0 {
@@ -74,7 +74,7 @@ func TestFilesWithoutVideo(t *testing.T) {
 
 func TestPermissionDenied(t *testing.T) {
 	if os.Geteuid() == 0 {
-		// Root may read everything; the text that ffmpeg prints is all there is to check.
+		// Root may read everything, so only the printed text can be checked.
 		if f, _ := failureIn("file:x.mp4: Permission denied"); f.kind != Auth {
 			t.Errorf("got %s", f.kind)
 		}
@@ -112,7 +112,7 @@ func TestTruncatedFiles(t *testing.T) {
 			t.Errorf("%s: %d frames, %v; want some, then ended_early", filepath.Ext(path), n, err)
 		}
 	}
-	// The index stands at the end of this one.
+	// The index stands at the end of late.mp4.
 	late := clip(t, "late.mp4", "-i", sample(t), "-c", "copy")
 	data, err := os.ReadFile(late)
 	if err != nil {
@@ -163,7 +163,7 @@ func TestNotAllowed(t *testing.T) {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
-	// ffmpeg refuses protocols that are not listed, also in playlists.
+	// ffmpeg refuses unlisted protocols, also in playlists.
 	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported, "the protocol http is not allowed here")
 }
 
@@ -191,7 +191,7 @@ func TestNetworkPlaylistCannotReadFiles(t *testing.T) {
 	}
 }
 
-// secret puts a user name and a password into a server's address, and a token behind it.
+// secret puts a user name and a password into a server's address, and a token at its end.
 func secret(address, path string) string {
 	return strings.Replace(address, "://", "://admin:geheim@", 1) + path + "?token=geheimnis"
 }
@@ -224,7 +224,7 @@ func TestNobodyListens(t *testing.T) {
 }
 
 func TestServerThatNeverAnswers(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog alone
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the backlog alone accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// A server without ranges cannot be asked for what stands in front of an index.
+// An index at the end of a file needs a server with ranges, for the part before the index.
 func TestIndexAtTheEnd(t *testing.T) {
 	late := clip(t, "late.mp4", "-i", sample(t), "-c", "copy")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -263,7 +263,7 @@ func TestIndexAtTheEnd(t *testing.T) {
 	}
 }
 
-// A connection that breaks off before the first frame is not mistaken for that.
+// A connection that breaks off before the first frame is not mistaken for a server without ranges.
 func TestServerThatBreaksOffEarly(t *testing.T) {
 	data, err := os.ReadFile(sample(t))
 	if err != nil {
@@ -273,7 +273,7 @@ func TestServerThatBreaksOffEarly(t *testing.T) {
 	for _, sent := range []int{begin - 8, begin + 4, begin + 2000} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-			_, _ = w.Write(data[:sent]) // the connection is closed, since it is less
+			_, _ = w.Write(data[:sent]) // net/http closes the connection: fewer bytes than announced
 		}))
 		r, err := Open(t.Context(), Options{URL: s.URL + "/x.mp4", StartTimeout: time.Minute})
 		if err == nil {
@@ -286,7 +286,7 @@ func TestServerThatBreaksOffEarly(t *testing.T) {
 	}
 }
 
-// half serves the first part of a file with the length of all of it, then calls end.
+// half serves the first part of a file with the length of the whole file, then calls end.
 func half(t *testing.T, path string, end func(w http.ResponseWriter, q *http.Request)) *httptest.Server {
 	t.Helper()
 	data, err := os.ReadFile(path)

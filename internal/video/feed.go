@@ -16,12 +16,12 @@ import (
 // feedTick is the time base of a feed's times: 1/1000000 s.
 const feedTick = 1000000
 
-// content is what the first bytes of a source are, where ffmpeg would have to assume the times of its pictures.
+// content is the kind of a source by its first bytes; for the kinds but timed, ffmpeg would have to invent the times.
 type content string
 
 const (
-	timed      content = ""     // something else: its container has times, or ffmpeg says that it cannot be read
-	motionJPEG content = "jpeg" // multipart parts, or pictures one behind the other
+	timed      content = ""     // any other: the container has times, or ffmpeg reports the failure
+	motionJPEG content = "jpeg" // multipart parts, or consecutive pictures
 	rawH264    content = "h264" // without a container, as are the following; named as ffmpeg names the format
 	rawHEVC    content = "hevc"
 )
@@ -29,7 +29,7 @@ const (
 // sniffBytes is how many bytes contentOf needs.
 const sniffBytes = 16
 
-// contentOf returns what begins with b.
+// contentOf returns the kind of a source that begins with b.
 func contentOf(b []byte) content {
 	text := bytes.TrimLeft(b, "\r\n \t")
 	switch {
@@ -39,8 +39,8 @@ func contentOf(b []byte) content {
 	return elementary(b)
 }
 
-// elementary returns what begins with a unit of H.264 or H.265 that begins a stream: a parameter set, a delimiter, SEI or a
-// key picture. The start codes of MPEG-1, MPEG-2 and MPEG-4 are others; these formats declare their rates.
+// elementary recognises the first unit of an H.264 or H.265 stream: a parameter set, a delimiter, SEI or a key
+// picture. MPEG-1, MPEG-2 and MPEG-4 have other start codes; these formats declare their rates.
 func elementary(b []byte) content {
 	b = bytes.TrimLeft(b, "\x00")
 	if len(b) < 3 || b[0] != 1 || b[1]&0x80 != 0 {
@@ -57,23 +57,23 @@ func elementary(b []byte) content {
 	return timed
 }
 
-// feed gives ffmpeg on descriptor 3 what this process reads of a source: motion JPEG as single pictures with the times at
-// which they arrived, anything else as it is.
+// feed passes a source read by this process to ffmpeg on descriptor 3: motion JPEG as single pictures with arrival
+// times, anything else unchanged.
 type feed struct {
 	content content
 	file    *os.File // ffmpeg's end; closed after the start of ffmpeg
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // why the source ended, valid after done; nil at its end
+	err    error // why the source ended, valid after done; nil for a normal end
 }
 
-// pictureSource has JPEG pictures one after the other; io.EOF is their end. Its methods are for one goroutine.
+// pictureSource returns JPEG pictures one by one; io.EOF is the end. Its methods are for one goroutine.
 type pictureSource interface {
 	next() (picture []byte, of size, at time.Time, err error)
 }
 
-// newFeed copies from in until its end. in is closed when the feed ends.
+// newFeed copies from in until the end of in. The end of the feed closes in.
 func newFeed(ctx context.Context, is content, in io.ReadCloser, most int) (*feed, error) {
 	if is == motionJPEG {
 		return startFeed(ctx, is, in, func(to io.Writer) error { return copyPictures(to, &jpegReader{r: in, max: most, clock: time.Now}) })
@@ -84,7 +84,7 @@ func newFeed(ctx context.Context, is content, in io.ReadCloser, most int) (*feed
 	})
 }
 
-// startFeed starts copy, which copies from in to ffmpeg.
+// startFeed starts copy, the function that copies from in to ffmpeg.
 func startFeed(ctx context.Context, is content, in io.Closer, copy func(io.Writer) error) (*feed, error) {
 	out, to, err := os.Pipe()
 	if err != nil {
@@ -105,7 +105,7 @@ func startFeed(ctx context.Context, is content, in io.Closer, copy func(io.Write
 	return f, nil
 }
 
-// copyPictures writes pictures as IVF. Their times are those of their arrival, from 0 for the first.
+// copyPictures writes pictures as IVF, with their arrival times counted from the first picture.
 func copyPictures(to io.Writer, from pictureSource) error {
 	j, _ := from.(*jpegReader)
 	var begun time.Time
@@ -135,7 +135,7 @@ func copyPictures(to io.Writer, from pictureSource) error {
 	}
 }
 
-// noPictures is the end of motion JPEG that has no picture.
+// noPictures is the error of motion JPEG without a picture.
 type noPictures struct{ begin string }
 
 // Error implements error.
@@ -182,13 +182,13 @@ func (f *feed) close() {
 	}
 }
 
-// sniffed is a stream whose first bytes have been looked at.
+// sniffed is a stream with its first bytes already read.
 type sniffed struct {
 	*bufio.Reader
 	io.Closer
 }
 
-// sniff returns what a stream is, and the stream from its beginning.
+// sniff returns the kind of a stream, and the stream from its beginning.
 func sniff(in io.ReadCloser) (content, sniffed) {
 	s := sniffed{bufio.NewReaderSize(in, 64<<10), in}
 	b, _ := s.Peek(sniffBytes)

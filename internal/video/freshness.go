@@ -5,26 +5,26 @@ import "time"
 const (
 	// lagAllowed is how much longer than the fastest frame a frame may have taken to arrive: networks vary.
 	lagAllowed = 500 * time.Millisecond
-	// clockDrift is by which part of the time a camera's clock may be slow.
+	// clockDrift: a camera's clock may be slow by 1/clockDrift of the time.
 	clockDrift = 200
-	// maxBehind bounds the time in which frames are late, for a source that never ends to be faster than its times.
+	// maxBehind bounds how long frames count as late, for a source that never proves faster than its times.
 	maxBehind = 10 * time.Second
-	// longestWait bounds the time that a frame waits for a newer one.
+	// longestWait bounds the time for which a frame waits for a newer frame.
 	longestWait = 150 * time.Millisecond
 )
 
-// freshness finds the late frames of a live source, as they come when a source was opened, or after
-// its network or server had stopped for a while. A camera's clock says how far frames are apart, but not what time it is.
-// So a source is behind from its opening on, and when a frame has arrived much later than the fastest one, by the
-// difference between arrival and presentation time; it has caught up when no newer frame follows a frame in less than the
-// time between the two.
+// freshness finds the late frames of a live source: frames come late after the opening of a source, and after a stop
+// of the network or server. A camera's clock gives the distances between frames, but not the time of day. So a source
+// is behind from its opening on. A source is also behind when a frame has arrived much later than the fastest frame,
+// measured by arrival minus presentation time. The source has caught up when, after a frame, no newer frame follows
+// in less than the time between the two frames.
 type freshness struct {
 	opened bool
 	behind bool
 	since  time.Duration // when behind began
-	least  time.Duration // smallest difference between arrival and presentation time, which rises with clockDrift
+	least  time.Duration // smallest arrival minus presentation time; rises with clockDrift
 	last   time.Duration // arrival of the last frame
-	pts    time.Duration // its presentation time
+	pts    time.Duration // presentation time of the frame
 	step   time.Duration // between frames
 
 	newer func(time.Duration) bool // waits for a newer frame, for at most the given time
@@ -39,7 +39,7 @@ func newFreshness(fps float64, newer func(time.Duration) bool) *freshness {
 	return f
 }
 
-// late reports whether a frame is late: a newer one is there. arrived is by a clock that never jumps.
+// late reports whether a frame is late, i.e. a newer frame is ready. arrived must be from a monotonic clock.
 func (f *freshness) late(pts, arrived time.Duration) bool {
 	lag := arrived - pts
 	if !f.opened {
@@ -60,7 +60,8 @@ func (f *freshness) late(pts, arrived time.Duration) bool {
 	if arrived-f.since < maxBehind && f.newer(min(f.step*2/3, longestWait)) {
 		return true
 	}
-	// This is the newest frame, however long it took: the clock may have been set, or the way may have become longer.
+	// This is the newest frame, however late: the clock may have been set, or the delay of the network may have
+	// grown.
 	f.behind, f.least = false, lag
 	return false
 }

@@ -9,10 +9,10 @@ import (
 
 const ms = time.Millisecond
 
-// arrival is a frame and when it can be read.
+// arrival is a frame and its time of arrival.
 type arrival struct{ pts, at time.Duration }
 
-// lateOf reads frames as a Reader does, by a clock of its own, and returns the numbers of those that are late.
+// lateOf reads frames like a Reader, by a simulated clock, and returns the numbers of the late frames.
 func lateOf(fps float64, frames []arrival) (late []int) {
 	i, now := 0, time.Duration(0)
 	f := newFreshness(fps, func(d time.Duration) bool {
@@ -44,7 +44,7 @@ func steady(n int, step, pts, at time.Duration) (list []arrival) {
 func held(list []arrival, first, last int) []arrival {
 	list = slices.Clone(list)
 	for i := first; i <= last; i++ {
-		list[i].at = list[last].at + time.Duration(i-first)*100*time.Microsecond // as fast as they are decoded
+		list[i].at = list[last].at + time.Duration(i-first)*100*time.Microsecond // at the speed of decoding
 	}
 	return list
 }
@@ -64,7 +64,7 @@ func TestFreshness(t *testing.T) {
 			jitter[i].at = max(jitter[i].at, jitter[i-1].at+ms)
 		}
 	}
-	// After the first frame, which is alone.
+	// The delay comes after the first frame, which arrives alone.
 	jitter[0].at -= 100 * ms
 	slow := steady(100_000, 40*ms, 0, 0) // more than an hour
 	for i := range slow {

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestHLSOfByteRangesWithoutRanges: a server that answers a request for a part with the whole file is named. The picture would be
-// made of other parts. The part at the beginning of a file can be read from the whole file.
+// The error names a server that answers a request for a part with the whole file: the picture would be decoded from
+// wrong parts. The part at the beginning of a file can be read from the whole file.
 func TestHLSOfByteRangesWithoutRanges(t *testing.T) {
 	dir := t.TempDir()
 	for name, seconds := range map[string]string{"several": "3", "one": "1"} {
@@ -42,7 +42,7 @@ func TestHLSOfByteRangesWithoutRanges(t *testing.T) {
 	}
 }
 
-// The first request for the pictures of such a playlist is one for a part of a file.
+// The first request for the pictures of a playlist of byte ranges is a request for a part of a file.
 func TestHLSOfByteRanges(t *testing.T) {
 	dir := t.TempDir()
 	args := strings.Fields("-v error -f lavfi -i testsrc2=s=64x48:r=10:d=3 -c:v libx264 -preset ultrafast -g 10 -hls_time 1 -hls_playlist_type vod -hls_flags single_file -hls_segment_type")

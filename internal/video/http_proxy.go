@@ -23,29 +23,30 @@ const (
 	placeholderHost = "source.invalid"
 	// maxHead bounds the head of a request, in bytes.
 	maxHead = 64 << 10
-	// maxRequests is how many requests ffmpeg may make before the first frame. A playlist with 50 variants needs four for
-	// each of them. One that leads to itself would be read again, with more memory each time, until there is none.
+	// maxRequests bounds ffmpeg's requests before the first frame. A playlist with 50 variants needs four requests
+	// for each variant. A playlist that leads to itself would be read again and again, until memory runs out.
 	maxRequests = 256
 )
 
-// proxy is the HTTP proxy of one source. It gives ffmpeg the source's address in a redirect, and connects it to
-// that address, further redirects and entries of playlists, where they are allowed. Responses are not changed, but
-// the source fails when a server answers a request for a part within a file with the whole file, which ffmpeg would read. It
-// serves the processes of ffmpeg. Where the kernel does not say whose a connection is, and from others, it requires a
-// password of its own, which is in ffmpeg's environment. ffmpeg sends it only when asked, and gives up when it is asked at a
-// request for a part of a file, which may be its first one.
+// proxy is the HTTP proxy of one source. The proxy redirects ffmpeg to the source's address, and connects ffmpeg to
+// this address, to further redirects and to entries of playlists, where allowed. Responses are not changed, but the
+// source fails when a server answers a request for a part in the middle of a file with the whole file: ffmpeg would
+// read the wrong bytes. The proxy serves the processes of ffmpeg. Other clients, and all clients where the kernel
+// does not reveal the owner of a connection, must present a password of the proxy; ffmpeg has the password in its
+// environment. ffmpeg sends the password only when challenged, and gives up when challenged at a request for a part
+// of a file, possibly the first request.
 type proxy struct {
 	*dialer
 	source   string
 	password string
 	requests atomic.Int64
-	// parent returns the proxy that this one uses for a request; nil for none.
+	// parent returns the parent proxy for a request; nil for none.
 	parent func(*http.Request) (*url.URL, error)
 }
 
 func newProxy(ctx context.Context, d *dialer, source *url.URL) (*proxy, *loopback, error) {
 	p := &proxy{dialer: d, source: source.String(), password: rand.Text()}
-	if d.allow == nil { // behind another proxy, which looks names up, addresses could not be checked
+	if d.allow == nil { // a parent proxy would look names up, so addresses could not be checked
 		p.parent = http.ProxyFromEnvironment
 	}
 	l, err := listen(ctx, p.serve)
@@ -57,7 +58,7 @@ func (p *proxy) env(addr string) []string {
 	return []string{"http_proxy=http://ffmpeg:" + p.password + "@" + addr, "no_proxy="}
 }
 
-// serve answers requests up to the first that must be forwarded. Later ones on the connection are forwarded too.
+// serve answers requests until a request must be forwarded. Later requests on the connection are forwarded too.
 func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 	limit := &io.LimitedReader{R: conn}
 	in := bufio.NewReader(limit)
@@ -92,7 +93,7 @@ func answer(w io.Writer, status, header string) error {
 	return err
 }
 
-// forward connects ffmpeg to the host of its request.
+// forward connects ffmpeg to the host of the request.
 func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader, r *http.Request) {
 	if p.tooMany() {
 		return
@@ -101,13 +102,13 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 	parent := p.parentFor(r)
 	up, err := p.dial(ctx, nextHop(r, parent))
 	if err != nil {
-		// ffmpeg repeats the status in its own messages.
+		// ffmpeg repeats the status in its messages.
 		_ = answer(conn, "502 "+dialMessage(err), "Connection: close")
 		return
 	}
 	defer closeWith(ctx, up)()
 	begin, part := partOf(r)
-	if r.Close = part && begin == 0; r.Close { // so that the next part is the first request of its connection
+	if r.Close = part && begin == 0; r.Close { // the next part is then the first request of its connection
 		r.Header.Del("Connection")
 	}
 	if r.Method == http.MethodConnect && parent == nil {
@@ -136,7 +137,7 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 			from = head
 		}
 		if _, err := io.Copy(conn, from); err != nil {
-			_ = conn.SetLinger(0) // resets ffmpeg's connection as the other one was
+			_ = conn.SetLinger(0) // resets ffmpeg's connection like the server's
 			_ = conn.Close()
 			return
 		}
@@ -155,8 +156,8 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 	}
 }
 
-// partOf returns where the part of a file begins that an entry of a playlist asks for, which has an end. ffmpeg seeks in a
-// file by parts without an end.
+// partOf returns the offset of the part of a file requested for an entry of a playlist: a range with an end. When
+// seeking, ffmpeg requests ranges without an end.
 func partOf(r *http.Request) (begin int64, part bool) {
 	var end int64
 	n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &begin, &end)
@@ -166,7 +167,7 @@ func partOf(r *http.Request) (begin int64, part bool) {
 	return begin, true
 }
 
-// tooMany counts a request. It ends the source when there were more than maxRequests before its first frame.
+// tooMany counts a request. More than maxRequests before the first frame end the source.
 func (p *proxy) tooMany() bool {
 	if p.playing.Load() || p.requests.Add(1) <= maxRequests {
 		return false
@@ -175,7 +176,7 @@ func (p *proxy) tooMany() bool {
 	return true
 }
 
-// parentFor returns the proxy that the environment names for a request; nil for none.
+// parentFor returns the proxy named by the environment for a request; nil for none.
 func (p *proxy) parentFor(r *http.Request) *url.URL {
 	if p.parent == nil {
 		return nil
@@ -186,7 +187,7 @@ func (p *proxy) parentFor(r *http.Request) *url.URL {
 	}
 	parent, err := p.parent(&http.Request{URL: &u})
 	if err != nil || parent == nil || parent.Scheme != SchemeHTTP {
-		return nil // ffmpeg supports no other kind either
+		return nil // ffmpeg supports no other kind of proxy
 	}
 	return parent
 }

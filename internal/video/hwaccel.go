@@ -22,21 +22,21 @@ import (
 
 // Values of the setting of hardware decoding. VAAPI and CUDA are ffmpeg's names of methods.
 const (
-	HardwareAuto = "auto" // the first method of hardwareMethods that works
+	HardwareAuto = "auto" // the first working method of hardwareMethods
 	HardwareNone = "none"
 	VAAPI        = "vaapi"
 	CUDA         = "cuda"
 )
 
-// hardwareMethods are those that HardwareAuto tries, in this order.
+// hardwareMethods are the methods tried for HardwareAuto, in this order.
 var hardwareMethods = []string{CUDA, VAAPI}
 
 const (
-	// hardwareTimeout bounds the trial of one method: a driver may hang.
+	// hardwareTimeout bounds the trial of each method: a driver may hang.
 	hardwareTimeout = 10 * time.Second
-	// hardwarePause is how long no new decoder uses the hardware after a decoder that used it has failed.
+	// hardwarePause is how long new decoders avoid the hardware after a decoder has failed because of the hardware.
 	hardwarePause = time.Minute
-	// hardwareGrace is how long an ffmpeg that hangs may take to react to a signal before its device is blamed.
+	// hardwareGrace is how long a hanging ffmpeg may take to react to a signal before its device is blamed.
 	hardwareGrace = time.Second
 )
 
@@ -47,13 +47,13 @@ var trialPicture []byte
 
 const trialWidth, trialHeight, trialLuma = 320, 240, 126
 
-// HardwareFound says with which method videos are decoded.
+// HardwareFound is the method of decoding videos.
 type HardwareFound struct {
 	Use     string   // VAAPI or CUDA; "" is software
-	Missing []string // methods that were tried and cannot be used, each with the reason
+	Missing []string // methods tried without success, each with the reason
 }
 
-// String is one line for the log.
+// String describes the method in one line for the log.
 func (f HardwareFound) String() string {
 	use := "in software"
 	if f.Use != "" {
@@ -62,8 +62,8 @@ func (f HardwareFound) String() string {
 	return strings.Join(append([]string{"videos are decoded " + use}, f.Missing...), "; ")
 }
 
-// FindHardware tries the methods that a setting allows, by decoding a picture with each, until one works. It takes at
-// most 10 s for each. ffmpeg is the program; "" looks it up in PATH.
+// FindHardware tries the methods allowed by the setting, by decoding a picture, until a method works. Each trial
+// takes at most 10 s. ffmpeg is the program; "" means "ffmpeg" in PATH.
 func FindHardware(ctx context.Context, setting, ffmpeg string) (f HardwareFound) {
 	if ffmpeg == "" {
 		ffmpeg = "ffmpeg"
@@ -94,7 +94,7 @@ func FindHardware(ctx context.Context, setting, ffmpeg string) (f HardwareFound)
 	return f
 }
 
-// hardwareListed returns the methods that ffmpeg was built with.
+// hardwareListed returns the methods supported by this build of ffmpeg.
 func hardwareListed(ctx context.Context, ffmpeg string) ([]string, error) {
 	out, err := runBounded(ctx, nil, ffmpeg, "-hide_banner", "-hwaccels")
 	return strings.Fields(string(out)), err
@@ -117,7 +117,7 @@ func tryHardware(ctx context.Context, ffmpeg, method string) error {
 	return nil
 }
 
-// checkRenderNodes returns an error if a folder has no device of VAAPI, or none that can be opened.
+// checkRenderNodes returns an error if a folder has no VAAPI device, or none is accessible.
 func checkRenderNodes(dir string) (err error) {
 	nodes, _ := filepath.Glob(filepath.Join(dir, "renderD*"))
 	for _, path := range nodes {
@@ -132,7 +132,7 @@ func checkRenderNodes(dir string) (err error) {
 	return fmt.Errorf("%w (add the server's user to the group render or video)", err)
 }
 
-// runBounded runs a program for at most hardwareTimeout. The error of one that fails has what it first wrote to
+// runBounded runs a program for at most hardwareTimeout. On failure the error has the beginning of the program's
 // standard error, in one line.
 func runBounded(parent context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(parent, hardwareTimeout)
@@ -164,8 +164,8 @@ func firstLines(messages string) string {
 	return strings.Join(lines, ", ")
 }
 
-// Hardware is the device that videos are decoded with. A nil Hardware decodes in software. Its methods may be called by
-// any goroutine.
+// Hardware is the device for decoding videos. A nil Hardware decodes in software. Its methods may be called by any
+// goroutine.
 type Hardware struct {
 	setting string
 	failure func(err error)
@@ -175,11 +175,11 @@ type Hardware struct {
 	use     string
 
 	mu     sync.Mutex
-	paused time.Time // no new decoder uses it until then
+	paused time.Time // no new decoder uses the hardware until then
 }
 
-// NewHardware returns the hardware of a setting; nil for HardwareNone. Find must be called: decoders wait for it.
-// failure is called when a decoder that used it has failed because of it.
+// NewHardware returns the hardware of a setting; nil for HardwareNone. The caller must call Find: decoders wait for
+// Find. failure is called when a decoder has failed because of the hardware.
 func NewHardware(setting string, failure func(err error)) *Hardware {
 	if setting == HardwareNone || setting == "" {
 		return nil
@@ -187,7 +187,7 @@ func NewHardware(setting string, failure func(err error)) *Hardware {
 	return &Hardware{setting: setting, failure: failure, now: time.Now, grace: hardwareGrace, found: make(chan struct{})}
 }
 
-// Find finds out what can be used. It may be called once. See FindHardware.
+// Find determines the usable method. Find may be called once. See FindHardware.
 func (h *Hardware) Find(ctx context.Context) HardwareFound {
 	f := FindHardware(ctx, h.setting, "")
 	h.use = f.Use
@@ -195,7 +195,7 @@ func (h *Hardware) Find(ctx context.Context) HardwareFound {
 	return f
 }
 
-// method returns the method of a new decoder, "" for software. It waits for Find, unless ctx ends.
+// method returns the method of a new decoder, "" for software. method waits for Find or the end of ctx.
 func (h *Hardware) method(ctx context.Context) string {
 	if h == nil {
 		return ""
@@ -213,18 +213,18 @@ func (h *Hardware) method(ctx context.Context) string {
 	return h.use
 }
 
-// hardwareMessages are ffmpeg's when a device fails. They count at the beginning of a message, behind the components that
-// report it: elsewhere they may be part of an address.
+// hardwareMessages are ffmpeg's messages about a failed device. They count only at the beginning of a message, after
+// the names of the reporting components: elsewhere the text may be part of an address.
 var hardwareMessages = regexp.MustCompile(`(?m)^(?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*(?:\[AVHW(?:Device|Frames)Context @ 0x[0-9a-f]+\] ` +
 	`|Device creation failed|Device setup failed|No device available for decoder|Failed to transfer data to output frame` +
 	`|(?:\w+->)+\w+\(.*\) failed -> CUDA_ERROR_).*$`)
 
-// fellBack is ffmpeg's message when it decodes in software because the device does not decode a codec or profile, or has no
-// room: what the device reported before is no reason to end.
+// fellBack is ffmpeg's message about falling back to software because the device does not decode a codec or profile,
+// or has no room: earlier reports of the device are then no reason to end.
 const fellBack = "Failed setup for format "
 
-// failed reports whether an ffmpeg that used a method failed because of the device, by its warnings and errors and its
-// exit. New decoders then use software for a while.
+// failed reports, from the warnings, errors and exit of an ffmpeg with a hardware method, whether the device made
+// ffmpeg fail. If so, new decoders use software for a while.
 func (h *Hardware) failed(method, messages string, red redactor, exit error) bool {
 	if method == "" {
 		return false
@@ -246,15 +246,15 @@ func (h *Hardware) failed(method, messages string, red redactor, exit error) boo
 	return true
 }
 
-// hung reports whether an ffmpeg that used a method, and from which no frame came in time, hangs in the device's driver:
-// it does not end when it is told to. One that waits for its source ends at the second signal at the latest. New decoders
-// then use software for a while.
+// hung reports whether an ffmpeg with a hardware method, after a time-out without a frame, hangs in the device's
+// driver: a hanging ffmpeg does not end when told to end. An ffmpeg that waits for its source ends at the second
+// signal at the latest. After a hang, new decoders use software for a while.
 func (h *Hardware) hung(method string, p *child.Process) bool {
 	if method == "" {
 		return false
 	}
 	if p.Stdin != nil {
-		_ = p.Stdin.Close() // it may wait for more
+		_ = p.Stdin.Close() // ffmpeg may wait for more input
 	}
 	for range 2 {
 		_ = p.Signal(syscall.SIGTERM)
@@ -280,8 +280,8 @@ func (h *Hardware) pause(method, why string) {
 	}
 }
 
-// hardwareArgs are the options of an input that is decoded with a method. Frames come back to the memory of the
-// program, where they are scaled.
+// hardwareArgs are the options of an input decoded with a hardware method. Frames return to the memory of the program
+// for scaling.
 func hardwareArgs(method string) []string {
 	if method == "" {
 		return nil

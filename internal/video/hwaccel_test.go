@@ -17,7 +17,7 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// program writes a script that is run in place of ffmpeg.
+// program writes a script to run in place of ffmpeg.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ffmpeg")
@@ -25,12 +25,12 @@ func program(t *testing.T, script string) string {
 	return path
 }
 
-// Each method that cannot be used has a reason; of those that this machine has, the real ffmpeg decodes.
+// Each unusable method has a reason; with the usable methods of this machine, the real ffmpeg decodes.
 func TestFindHardware(t *testing.T) {
 	if f := FindHardware(t.Context(), HardwareNone, ""); f.Use != "" || f.Missing != nil || f.String() != "videos are decoded in software" {
 		t.Errorf("none: %+v", f)
 	}
-	t.Setenv("LIBVA_DRIVER_NAME", "none") // no driver of VAAPI, also where there is a device
+	t.Setenv("LIBVA_DRIVER_NAME", "none") // no driver of VAAPI, even with a device
 	f := FindHardware(t.Context(), VAAPI, "")
 	if f.Use != "" || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: ") || strings.Contains(f.String(), "\n") {
 		t.Errorf("without a driver: %+v", f)
@@ -61,7 +61,7 @@ func TestFindHardware(t *testing.T) {
 	}
 }
 
-// The reason of VAAPI names the device that is missing or cannot be opened.
+// The reason of VAAPI names the missing or inaccessible device.
 func TestRenderNodes(t *testing.T) {
 	dir := t.TempDir()
 	if err := checkRenderNodes(dir); err == nil || !strings.HasPrefix(err.Error(), "there is no "+dir+"/renderD*") {
@@ -106,11 +106,11 @@ func TestHardwareOfNewDecoders(t *testing.T) {
 	}{
 		{"[h264 @ 0x1] error while decoding MB 3 4\n", false},
 		{"[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n", false}, // ffmpeg falls back
-		// An address that the source chose.
+		// An address chosen by the source.
 		{"http://h/CUDA_ERROR_.mp4: Server returned 404 Not Found\n", false},
 		{"[http @ 0x1] HTTP error 404 of http://h/AVHWDeviceContext/Device creation failed\n", false},
 		{"[AVHWFramesContext @ 0x1] Failed to create surface: 2\n[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n" +
-			"[rtsp @ 0x2] Connection reset by peer\n", false}, // it fell back, and the network failed later
+			"[rtsp @ 0x2] Connection reset by peer\n", false}, // after the fallback, the network failed
 		{"x\nDevice creation failed: -5.\ny\n", true},
 		{"[AVHWDeviceContext @ 0x1] No VA display found for any default device.\n", true},
 		{"[h264 @ 0x1] Failed to transfer data to output frame: -5.\n", true},
@@ -154,7 +154,7 @@ func TestHardwareArgs(t *testing.T) {
 	}
 }
 
-// ffmpeg decodes with several threads only a file that is read as fast as can be, unless it is told not to.
+// ffmpeg uses several threads only for a file read at full speed, unless OneThread returns true.
 func TestDecodingThreads(t *testing.T) {
 	yes := func() bool { return true }
 	for _, c := range []struct {
@@ -174,7 +174,7 @@ func TestDecodingThreads(t *testing.T) {
 	}
 }
 
-// Without a device, the real ffmpeg fails: the source is opened again in software, and so are the next ones, at once.
+// Without a device, the real ffmpeg fails: the source is opened again in software, and later sources at once.
 func TestOpenWithoutADevice(t *testing.T) {
 	t.Setenv("LIBVA_DRIVER_NAME", "none")
 	var failures []string
@@ -194,7 +194,7 @@ func TestOpenWithoutADevice(t *testing.T) {
 			t.Errorf("%s: failures %q", url, failures)
 		}
 	}
-	// What is wrong with the source is reported as ever.
+	// Faults of the source are reported as without hardware.
 	h.paused = time.Time{}
 	if _, err := Open(t.Context(), Options{URL: filepath.Join(t.TempDir(), "none.mp4"), Hardware: h}); KindOf(err) != NotFound {
 		t.Errorf("no file: %v", err)
@@ -206,7 +206,7 @@ func sampleTS(t *testing.T) string {
 	return clip(t, "sample.ts", "-i", "file:"+sample(t), "-c", "copy", "-f", "mpegts")
 }
 
-// A device that fails while it decodes ends the reader; what is opened then is decoded in software.
+// A device that fails while decoding ends the reader; sources opened afterwards are decoded in software.
 func TestDeviceFailsWhileItDecodes(t *testing.T) {
 	uses := videotest.Hardware(t, true)
 	failures := 0
@@ -224,7 +224,7 @@ func TestDeviceFailsWhileItDecodes(t *testing.T) {
 	}
 }
 
-// What is said of an ffmpeg that was killed while it used the device, as a driver's crash does it, has no secret.
+// The report about an ffmpeg killed while using the device, as by a driver's crash, contains no secret.
 func TestDeviceCrash(t *testing.T) {
 	var failures []string
 	h := NewHardware(VAAPI, func(err error) { failures = append(failures, err.Error()) })
@@ -243,14 +243,14 @@ kill -9 $$`)
 	}
 }
 
-// hangs is a program that is ffmpeg in software, and with a device does not react, as one whose driver hangs. It then
-// makes a file.
+// hangs returns a program like ffmpeg in software; with a device, the program creates the file hanging and ignores
+// SIGTERM, like an ffmpeg with a hanging driver.
 func hangs(t *testing.T) (path, hanging string) {
 	hanging = filepath.Join(t.TempDir(), "hanging")
 	return program(t, `case " $* " in *" -hwaccel "*) trap '' TERM; : > `+hanging+`; exec sleep 1000;; esac; exec ffmpeg "$@"`), hanging
 }
 
-// hardware returns hardware that uses VAAPI, and what it reports.
+// hardware returns hardware with VAAPI, and its reports.
 func hardware() (h *Hardware, failures *[]string) {
 	failures = new([]string)
 	h = NewHardware(VAAPI, func(err error) { *failures = append(*failures, err.Error()) })

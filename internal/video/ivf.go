@@ -2,7 +2,7 @@ package video
 
 import "encoding/binary"
 
-// appendIVFHeader appends the header of an IVF file of pictures of that size. One tick of its times lasts 1/perSecond s.
+// appendIVFHeader appends the header of an IVF file of w by h pixels. One tick lasts 1/perSecond s.
 func appendIVFHeader(b []byte, fourcc string, w, h, perSecond int) []byte {
 	b = append(append(b, "DKIF\x00\x00\x20\x00"...), fourcc...)
 	b = binary.LittleEndian.AppendUint16(b, uint16(w))

@@ -11,29 +11,29 @@ import (
 const (
 	// maxBetween bounds the bytes before the first picture, and between two pictures: part headers, sound, padding.
 	maxBetween = 4 << 20
-	// maxBegin bounds what is kept of the bytes before the first picture.
+	// maxBegin bounds the bytes kept from before the first picture.
 	maxBegin = 1 << 10
 )
 
 // errNoPicture is the end of a search for a JPEG picture over maxBetween bytes.
 var errNoPicture = errors.New("no JPEG picture was found")
 
-// jpegReader finds the pictures in motion JPEG: multipart parts, or pictures one behind the other. It reads the markers of
-// the pictures and ignores what is between two pictures, because boundaries, lengths and types of parts are
-// wrong or missing in what many cameras send.
+// jpegReader finds the pictures in motion JPEG: multipart parts, or consecutive pictures. The reader relies on the
+// markers of the pictures and ignores the bytes between two pictures, because many cameras send wrong or no
+// boundaries, lengths and types of parts.
 type jpegReader struct {
 	r     io.Reader
 	max   int // bytes of a picture
 	clock func() time.Time
 	at    time.Time // when the last bytes arrived
-	buf   []byte    // what was read, from the last picture on
+	buf   []byte    // data read, from the last picture on
 	used  int       // bytes of the last picture, at the beginning of buf
 	begin []byte    // the first bytes before the first picture
 	found int       // pictures so far
 }
 
-// next returns the next picture, which is valid until the next call, its size, and when its last bytes arrived. A picture
-// without its end marker ends where the next picture begins, or at the end of the stream. io.EOF is the end.
+// next returns the next picture, valid until the next call, its size, and the time of arrival of its last bytes. A
+// picture without an end marker ends where the next picture begins, or at the end of the stream. io.EOF is the end.
 func (j *jpegReader) next() (picture []byte, of size, at time.Time, err error) {
 	j.buf = j.buf[:copy(j.buf, j.buf[j.used:])]
 	for j.used = 0; ; {
@@ -48,7 +48,7 @@ func (j *jpegReader) next() (picture []byte, of size, at time.Time, err error) {
 			j.used, j.found = n, j.found+1
 			return j.buf[:n], of, j.at, nil
 		}
-		j.drop(2) // it only looked like a picture
+		j.drop(2) // a false start marker
 	}
 }
 
@@ -79,7 +79,7 @@ func (j *jpegReader) fill(n int) error {
 	return nil
 }
 
-// find drops what is in front of the next start marker.
+// find drops the bytes before the next start marker.
 func (j *jpegReader) find() error {
 	for dropped := 0; dropped <= maxBetween; {
 		err := j.fill(3)
@@ -144,12 +144,12 @@ func (j *jpegReader) picture() (n int, of size, err error) {
 	}
 }
 
-// isFrameHeader reports whether a marker is a start of frame, which has the size of the picture.
+// isFrameHeader reports whether a marker is a start of frame, the segment with the picture's size.
 func isFrameHeader(marker byte) bool {
 	return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC
 }
 
-// cut ends a picture of n bytes that has no end marker. Decoders read a picture without one.
+// cut ends a picture of n bytes without an end marker. Decoders need no end marker.
 func (j *jpegReader) cut(n int, of size, scanned bool, err error) (int, size, error) {
 	if err == nil || err == io.EOF && scanned {
 		if !scanned {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The inter-coded codecs, as ParseChunk and DecoderOptions name them.
+// Names of the inter-coded codecs in ParseChunk and DecoderOptions.
 const (
 	H264 = "h264" // Annex B, parameter sets in the stream
 	VP8  = "vp8"
@@ -14,19 +14,19 @@ const (
 	AV1  = "av1" // low-overhead stream format
 )
 
-// Chunk is what the header of a chunk of inter-coded video tells without decoding.
+// Chunk is the information in the header of a chunk of inter-coded video, found without decoding.
 type Chunk struct {
-	Key bool // decoding can begin with it
-	// Width and Height of the picture in pixels, 0 when the chunk does not contain them. In H.264 they are in the parameter
-	// sets, which may have come before.
+	Key bool // decoding can begin here
+	// Width and Height of the picture in pixels, 0 when the chunk does not contain the size. H.264 has the size in
+	// the parameter sets, possibly in an earlier chunk.
 	Width, Height int
 }
 
 // errHeader is the error of a truncated or invalid header.
 var errHeader = errors.New("its header is truncated or invalid")
 
-// ParseChunk reads the header of one chunk, which is one access unit or frame of an encoder. A chunk with a valid header
-// may be damaged beyond it.
+// ParseChunk reads the header of one chunk: one access unit or frame of an encoder. The data after a valid header may
+// be damaged.
 func ParseChunk(codec string, b []byte) (c Chunk, err error) {
 	if len(b) == 0 {
 		return Chunk{}, errors.New("the chunk is empty")
@@ -67,7 +67,7 @@ func parseVP8(b []byte) (Chunk, error) {
 	return Chunk{Key: true, Width: int(le.Uint16(b[6:]) & 0x3FFF), Height: int(le.Uint16(b[8:]) & 0x3FFF)}, nil
 }
 
-// parseVP9 follows the VP9 bitstream specification, 6.2. Of a superframe, whose index is at the end, it reads
+// parseVP9 follows the VP9 bitstream specification, 6.2. Of a superframe (with its index at the end), parseVP9 reads
 // the first frame.
 func parseVP9(b []byte) (Chunk, error) {
 	r := bitReader{b: b}
@@ -106,7 +106,8 @@ func parseVP9(b []byte) (Chunk, error) {
 	return c, r.err()
 }
 
-// bitReader reads a header bit by bit, the most significant first. Past the end it reads zeros, and err returns an error.
+// bitReader reads a header bit by bit, the most significant first. Past the end all bits are zero, and err returns an
+// error.
 type bitReader struct {
 	b    []byte
 	at   int // in bits
@@ -134,7 +135,7 @@ func (r *bitReader) u(n int) (v uint32) {
 	return v
 }
 
-// zeros reads the zeros up to the next 1, and that, and returns the number of zeros.
+// zeros reads the zeros up to and including the next 1, and returns the number of zeros.
 func (r *bitReader) zeros() (n int) {
 	for n < 32 && !r.over && r.u(1) == 0 {
 		n++

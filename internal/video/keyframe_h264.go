@@ -11,8 +11,8 @@ const (
 	nalSPS = 7
 )
 
-// parseH264 looks for an IDR picture, with which decoding can begin, and for the sequence parameter set, which has the
-// picture's size.
+// parseH264 looks for an IDR picture, where decoding can begin, and for the sequence parameter set with the picture's
+// size.
 func parseH264(b []byte) (c Chunk, err error) {
 	units := 0
 	for {
@@ -45,7 +45,7 @@ var errNoUnits = errors.New(`it has no Annex B start code (00 00 01): set the en
 
 // sizeOfSPS reads the size, after cropping, from a sequence parameter set (ITU-T H.264, 7.3.2.1.1).
 func sizeOfSPS(unit []byte) (width, height int, err error) {
-	// Remove emulation prevention bytes: a 3 that follows two zeros.
+	// Remove emulation prevention bytes: a 3 after two zeros.
 	raw := bytes.ReplaceAll(unit[:min(len(unit), 1024)], []byte{0, 0, 3}, []byte{0, 0})
 	r := bitReader{b: raw}
 	profile := r.u(8)
@@ -79,7 +79,7 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 	r.ue()
 	r.u(1)
 	w, h := int(r.ue())+1, int(r.ue())+1
-	fields := 2 - int(r.u(1)) // 2 when a map unit is of one field
+	fields := 2 - int(r.u(1)) // 2 when a map unit is one field
 	if fields == 2 {
 		r.u(1)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// With KeyFrames, ffmpeg decodes the key frames and no others, each keeps its time, and FPS takes some of them.
+// With KeyFrames, ffmpeg decodes only the key frames, each with its time; FPS selects among the key frames.
 func TestKeyFramesOnly(t *testing.T) {
 	path := clip(t, "keys.mp4", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=30:duration=2", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p",
 		"-x264-params", "keyint=10:min-keyint=10:scenecut=0:open-gop=0:bframes=3")

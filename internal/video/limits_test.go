@@ -15,7 +15,6 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// ffmpeg has limits that follow from the largest picture.
 func TestLimitsOfFFmpeg(t *testing.T) {
 	s := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(sample(t)))))
 	defer s.Close()
@@ -32,7 +31,7 @@ func TestLimitsOfFFmpeg(t *testing.T) {
 	}
 }
 
-// An ffmpeg without memory, which may hang, ends with an error that names the setting.
+// An ffmpeg without memory, even if hanging, ends with an error that names the setting.
 func TestWithoutMemory(t *testing.T) {
 	small, large := videotest.Chunks(t, "h264", 64, 48, 1)[0], videotest.Chunks(t, "h264", 1920, 1080, 1)[0]
 	// The libraries of each system need another amount, and the large picture some more.
@@ -60,7 +59,7 @@ func TestWithoutMemory(t *testing.T) {
 	}
 }
 
-// peakSpace returns the most address space that ffmpeg has had when it has decoded a picture, in bytes.
+// peakSpace returns the peak address space of an ffmpeg that has decoded a picture, in bytes.
 func peakSpace(t *testing.T, width, height int, chunk []byte) uint64 {
 	t.Helper()
 	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: width, Height: height})

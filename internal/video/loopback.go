@@ -19,8 +19,8 @@ type loopback struct {
 	wg     sync.WaitGroup
 }
 
-// listen calls serve for each connection, in a goroutine of its own. The connection is closed when serve returns, or when
-// ctx ends, as is the listener.
+// listen calls serve for each connection, in a new goroutine. The return of serve closes the connection; the end of
+// ctx closes the connections and the listener.
 func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPConn)) (*loopback, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func closeWith(ctx context.Context, conn net.Conn) (done func()) {
 	}
 }
 
-// dialer connects to the addresses that ffmpeg asks for.
+// dialer connects to the addresses requested by ffmpeg.
 type dialer struct {
 	allow func(netip.Addr) error // nil allows all
 	src   source
@@ -71,13 +71,14 @@ type dialer struct {
 	once    sync.Once
 }
 
-// start says that ffmpeg or ffprobe was started, as the leader of its process group.
+// start records the process group of the started ffmpeg or ffprobe.
 func (d *dialer) start(group int) {
 	d.process.Store(int64(group))
 	d.once.Do(func() { close(d.started) })
 }
 
-// isFFmpeg reports whether a connection to this process is of the ffmpeg or ffprobe of the source. It waits until there is one.
+// isFFmpeg reports whether a connection to this process comes from the source's ffmpeg or ffprobe. isFFmpeg waits
+// until the program has started.
 func (d *dialer) isFFmpeg(ctx context.Context, conn *net.TCPConn) bool {
 	if d.started == nil {
 		return false
@@ -93,7 +94,8 @@ func (d *dialer) isFFmpeg(ctx context.Context, conn *net.TCPConn) bool {
 // notAllowed is an error of allow.
 type notAllowed struct{ error }
 
-// dial calls allow after the look-up, with the address that it then connects to. If allow refuses it, the source fails.
+// dial calls allow after the look-up, with the very address that dial then connects to. A refusal by allow fails the
+// source.
 func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	var nd net.Dialer
 	if d.allow != nil {

@@ -20,7 +20,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// clips are rendered once, by the ffmpeg that the package drives.
+// clips are rendered once, by ffmpeg.
 var clips struct {
 	sync.Mutex
 	dir string
@@ -80,13 +80,13 @@ func sample(t testing.TB) string {
 		"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
 }
 
-// longSample does not fit into any pipe, so that ffmpeg is still at work while a test looks.
+// longSample returns a clip too long for any pipe, so that ffmpeg is still at work while a test looks.
 func longSample(t testing.TB) string {
 	return clip(t, "long.mp4", "-f", "lavfi", "-i", "testsrc2=size=640x480:rate=30:duration=10",
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
 }
 
-// open opens a source with long time-outs, and closes it with the test.
+// open opens a source with long time-outs until the end of the test.
 func open(t testing.TB, o Options) *Reader {
 	t.Helper()
 	o.Sandbox = o.confined()

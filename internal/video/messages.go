@@ -9,38 +9,39 @@ import (
 	"time"
 )
 
-// logLevel is the -loglevel of ffmpeg where messages reads it: "level" puts the level in front of each message, and
-// from "verbose" on ffmpeg names the size of the pictures that it decodes.
+// logLevel is the -loglevel of an ffmpeg whose messages this package parses: "level" puts the level before each
+// message, and from "verbose" on ffmpeg names the size of the decoded pictures.
 const logLevel = "level+verbose"
 
-// maxKept bounds the warnings and errors that are kept, in bytes.
+// maxKept bounds the kept warnings and errors, in bytes.
 const maxKept = 8 << 10
 
-// messages reads what ffmpeg reports, with logLevel, line by line. It keeps the last warnings and errors, and what
-// ffmpeg says about its input. ffmpeg also reports texts of the source, such as a camera's session description and a
-// file's title. They are not taken for a message about the input: that comes after them, and the last one counts.
+// messages reads ffmpeg's messages with logLevel, line by line, and keeps the last warnings and errors, and the
+// description of the input. ffmpeg also reports texts of the source, such as a camera's session description and a
+// file's title. These texts are not mistaken for the description: the description comes after the texts, and the last
+// match counts.
 type messages struct {
 	log    func(line string) // gets warnings and errors; or nil
 	red    redactor
-	script bool // the input is an entry of a script that is not analysed, or that of a feed
+	script bool // the input is an entry of an unanalysed script, or a feed
 
 	rebuilt atomic.Uint32 // how often ffmpeg has rebuilt its filters
 
 	mu     sync.Mutex
 	kept   string // warnings and errors
 	cut    bool   // ffmpeg reported that the input ended too early
-	keeps  bool   // the last line was kept, so lines that continue it are
-	sdp    bool   // the last message is an RTSP session's description, which ffmpeg reports as it is
-	media  int    // streams that the description offers
-	offers bool   // one of them is video
+	keeps  bool   // the last line was kept, and so are its continuation lines
+	sdp    bool   // the last message is an RTSP session's description, verbatim
+	media  int    // streams offered in the description
+	offers bool   // a stream is video
 	format string // of the input, "" before it is open
 	length time.Duration
 	all    int // streams of the input, of any kind
 	codec  string
 	fps    float64
 	aspect float64       // of a pixel
-	size   [2]int        // of the pictures that are decoded, before rotation
-	latest [2]int        // the same, of a source that has changed its size
+	size   [2]int        // of the decoded pictures, before rotation
+	latest [2]int        // the latest size, of a source that has changed its size
 	turned bool          // rotation by 90 or 270 degrees
 	inside bool          // the last stream was the video stream
 	decode chan struct{} // closed when the size was reported by the decoder
@@ -51,10 +52,10 @@ func newMessages(log func(string), red redactor) *messages {
 }
 
 var (
-	// leveled is the beginning of a message: the components that report it, and its level.
+	// leveled is the beginning of a message: the reporting components, and the level.
 	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
-	// analysisLine are the warnings about an input that is not analysed; see route.list and route.startArgs.
+	// analysisLine matches the warnings about an input that is not analysed; see route.list and route.startArgs.
 	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist 'none'|^\[(?:rtsp|ivf|h264|hevc) @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could not find codec parameters for stream 0 )`)
 
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
@@ -68,12 +69,12 @@ var (
 	graphLine    = regexp.MustCompile(`^w:([0-9]{1,5}) h:([0-9]{1,5}) pixfmt:`)
 )
 
-// line takes one line. It is for one goroutine at a time.
+// line parses one line. Calls must not overlap.
 func (m *messages) line(b []byte) {
 	s := string(b)
 	m.mu.Lock()
 	head := leveled.FindStringSubmatch(s)
-	if head == nil { // it continues the message before
+	if head == nil { // a continuation of the message before
 		switch {
 		case m.keeps:
 			m.keep(s)
@@ -106,7 +107,7 @@ func (m *messages) line(b []byte) {
 	}
 }
 
-// keep appends a line to those that are kept.
+// keep appends a line to the kept lines.
 func (m *messages) keep(s string) {
 	m.kept += s + "\n"
 	if n := len(m.kept); n > maxKept {
@@ -115,10 +116,10 @@ func (m *messages) keep(s string) {
 	m.cut = m.cut || reportsCutShort(s)
 }
 
-// parse reads a message that is neither a warning nor an error.
+// parse parses a message below the level of a warning.
 func (m *messages) parse(from, s string) {
 	if from != "" {
-		// Later ones are of pictures that have changed their size.
+		// Later messages are about pictures of a changed size.
 		if f := graphLine.FindStringSubmatch(s); f != nil && m.format != "" && graphName.MatchString(from) {
 			m.latest = [2]int{digits(f[1]), digits(f[2])}
 			if closed(m.decode) {
@@ -143,7 +144,7 @@ func (m *messages) parse(from, s string) {
 	}
 	if f := streamLine.FindStringSubmatch(s); f != nil {
 		m.all++
-		// ffmpeg reads the first that is no cover picture.
+		// ffmpeg reads the first video stream that is no cover picture.
 		m.inside = f[1] != "" && m.codec == "" && !strings.Contains(f[3], "(attached pic)")
 		if !m.inside {
 			return
@@ -166,13 +167,13 @@ func (m *messages) parse(from, s string) {
 	}
 }
 
-// digits parses digits, which a regular expression has bounded.
+// digits parses digits; a regular expression has bounded their number.
 func digits(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n
 }
 
-// exactRate returns the frame rate that ffmpeg rounded to two digits: 29.97 is 30000/1001.
+// exactRate returns the frame rate before ffmpeg's rounding to two digits: 29.97 is 30000/1001.
 func exactRate(s string) float64 {
 	fps := rate(s)
 	for _, n := range []float64{24, 30, 48, 60, 120} {
@@ -183,7 +184,7 @@ func exactRate(s string) float64 {
 	return fps
 }
 
-// latestSize returns the size of the pictures that are decoded now, after rotation.
+// latestSize returns the current size of the decoded pictures, after rotation.
 func (m *messages) latestSize() size {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,7 +241,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// noVideo returns why an input that ffmpeg has opened is no video; "" if it is one, or was not opened.
+// noVideo returns why an opened input is no video; "" for a video or an input that was not opened.
 func (m *messages) noVideo() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,7 +258,7 @@ func (m *messages) noVideo() string {
 	return "it is " + m.format + " with sound, subtitles or data only"
 }
 
-// info returns what ffmpeg said about its input.
+// info returns the description of the input by ffmpeg.
 func (m *messages) info() Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +267,7 @@ func (m *messages) info() Info {
 		i.SourceWidth, i.SourceHeight = i.SourceHeight, i.SourceWidth
 		i.PixelAspect = turned(i.PixelAspect)
 	}
-	if m.all == 1 && m.format != "mpegts" { // with sound, that may be longer; for MPEG-TS see source.classify
+	if m.all == 1 && m.format != "mpegts" { // sound may make the length longer; MPEG-TS: see source.classify
 		i.videoLength = m.length
 	}
 	return i

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// said returns messages that have read a text, line by line.
+// said returns messages after reading a text line by line.
 func said(text string) *messages {
 	m := newMessages(nil, newRedactor(""))
 	for l := range strings.SplitSeq(text, "\n") {
@@ -44,7 +44,7 @@ const graphSaid = `[graph 0 input from stream 0:1 @ 0x55b0c3ac26c0] [verbose] w:
 [graph 0 input from stream 0:1 @ 0x55b0c3ac26c0] [verbose] w:320 h:240 pixfmt:yuv420p tb:1/90000 fr:25/1 sar:1/1
 [rtsp @ 0x55b0c3a33b40] [warning] rtsp://h/live: late`
 
-// What a camera's description, a title, and other streams say is not taken for the video stream.
+// Texts of a camera's description, a title, and other streams are not mistaken for the video stream.
 func TestMessagesDescribeTheInput(t *testing.T) {
 	m := said(rtspSaid)
 	want := Info{SourceWidth: 360, SourceHeight: 640, PixelAspect: 1, Codec: "h264", FPS: 30000. / 1001, HasVideo: true}
@@ -61,7 +61,7 @@ func TestMessagesDescribeTheInput(t *testing.T) {
 	}
 }
 
-// The warnings about an entry of a script that is not analysed are not kept, and those of other inputs are.
+// Warnings about an unanalysed entry of a script are dropped; warnings about other inputs are kept.
 func TestMessagesAboutAnEntry(t *testing.T) {
 	entry := []string{
 		"[h264 @ 0x55cc425d7840] [error] Codec (h264) not on whitelist 'none'",

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The NUT container, as far as ffmpeg writes it for one video stream. The format is described in FFmpeg's
-// documentation ("NUT Open Container Format"). Checksums are not verified: the bytes come through a pipe.
+// The NUT container, as far as ffmpeg writes NUT for one video stream. FFmpeg's documentation describes the format
+// ("NUT Open Container Format"). Checksums are not verified: the bytes come through a pipe.
 
 const (
 	nutFileID   = "nut/multimedia container\x00"
@@ -22,7 +22,7 @@ const (
 	nutInfo     = 0x4E49AB68B596BA78
 	nutIndex    = 0x4E58DD672F23E64E
 	nutMaxHead  = 1 << 20 // largest header packet we read
-	nutMaxTimes = 16      // more time bases than one stream can need
+	nutMaxTimes = 16      // more time bases than a stream can need
 )
 
 // Flags of a frame header.
@@ -49,13 +49,13 @@ func nutErr(format string, args ...any) error {
 // rational is a time base: one tick lasts num/den seconds.
 type rational struct{ num, den uint64 }
 
-// nutCode is one entry of the table that the first byte of a frame header selects.
+// nutCode is one entry of the table indexed by the first byte of a frame header.
 type nutCode struct {
 	flags, stream, mul, lsb, reserved, header uint64
 	ptsDelta                                  int64
 }
 
-// nutReader reads headers from a NUT stream and leaves the frames' data to its caller.
+// nutReader reads headers from a NUT stream and leaves the frames' data to the caller.
 type nutReader struct {
 	r *bufio.Reader
 
@@ -74,12 +74,12 @@ type nutReader struct {
 	head      []byte // reused for header packets
 }
 
-// newNutReader's buffer is for headers: a frame's data is read past it, except for its first bytes.
+// newNutReader's buffer is for headers: a frame's data bypasses the buffer, except for the first bytes.
 func newNutReader(r io.Reader) *nutReader {
 	return &nutReader{r: bufio.NewReaderSize(r, 512)}
 }
 
-// start reads up to the description of the stream. io.EOF means that nothing was written at all.
+// start reads up to the description of the stream. io.EOF means an empty stream.
 func (n *nutReader) start() error {
 	var id [len(nutFileID)]byte
 	if _, err := io.ReadFull(n.r, id[:]); err != nil {
@@ -103,8 +103,8 @@ func (n *nutReader) start() error {
 	return nil
 }
 
-// next reads up to the data of the next frame. The frame consists of prefix (usually empty) and size more bytes,
-// which the caller must read from n.r. io.EOF means a clean end between two frames.
+// next reads up to the data of the next frame. The frame consists of prefix (usually empty) and size more bytes; the
+// caller must read these from n.r. io.EOF means a clean end between two frames.
 func (n *nutReader) next() (pts time.Duration, prefix []byte, size int, err error) {
 	for {
 		b, err := n.r.ReadByte()
@@ -136,7 +136,7 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// packet reads a header packet whose startcode begins with the 'N' just read.
+// packet reads a header packet; the 'N' of the startcode was just read.
 func (n *nutReader) packet() error {
 	var code [8]byte
 	code[0] = 'N'
@@ -306,7 +306,7 @@ func (n *nutReader) streamHeader(b *nutBytes) error {
 	return nil
 }
 
-// syncpoint reads the time that the truncated times of the next frames refer to.
+// syncpoint reads the time to which the truncated times of the next frames refer.
 func (n *nutReader) syncpoint(b *nutBytes) error {
 	if !n.haveVideo {
 		return nutErr("a syncpoint before the stream header")
@@ -332,7 +332,7 @@ func (n *nutReader) syncpoint(b *nutBytes) error {
 	return nil
 }
 
-// frame reads the rest of a frame's header, whose first byte is code.
+// frame reads the rest of a frame's header after its first byte, code.
 func (n *nutReader) frame(code byte) (prefix []byte, size int, eor bool, err error) {
 	e := &n.codes[code]
 	flags := e.flags
@@ -400,7 +400,7 @@ func (n *nutReader) frame(code byte) (prefix []byte, size int, eor bool, err err
 	return prefix, int(length) - len(prefix), flags&nutEndOfRelevance != 0, nil
 }
 
-// fullPTS completes a time that may have been truncated to its low bits.
+// fullPTS completes a time truncated to its low bits.
 func (n *nutReader) fullPTS(coded uint64) int64 {
 	limit := uint64(1) << n.msbShift
 	if coded >= limit {

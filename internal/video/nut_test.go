@@ -34,7 +34,7 @@ func nutSample(t testing.TB, codec ...string) []byte {
 }
 
 func TestNutOfOtherCodecs(t *testing.T) {
-	// MPEG-4 uses elided headers and short times, FFV1 has private data; neither is what we ask for, both are NUT.
+	// MPEG-4 uses elided headers and short times, FFV1 has private data; the product uses neither, but both are NUT.
 	for _, codec := range [][]string{{"-c:v", "mpeg4", "-bf", "2"}, {"-c:v", "ffv1"}, {"-c:v", "mjpeg"}, {"-c:v", "rawvideo", "-pix_fmt", "rgb24"}} {
 		data := nutSample(t, codec...)
 		frames, _, err := drain(bytes.NewReader(data))
@@ -44,7 +44,7 @@ func TestNutOfOtherCodecs(t *testing.T) {
 	}
 }
 
-// A stream cut anywhere is an unexpected end or a clean one, never more frames than there were, and no panic.
+// A stream cut anywhere has an unexpected or a clean end, never extra frames, and no panic.
 func TestNutCutAnywhere(t *testing.T) {
 	data := nutSample(t, "-c:v", "mpeg4")
 	for i := range data {

@@ -32,7 +32,7 @@ const (
 	NV12 Format = "nv12"
 )
 
-// size returns the bytes of one frame.
+// size returns the bytes of a frame.
 func (f Format) size(w, h int) int {
 	switch f {
 	case Gray:
@@ -48,73 +48,76 @@ const MJPEG = "mjpeg"
 
 // Options describe the source and its frames. Only URL is required.
 type Options struct {
-	// URL is a file, device, command or address, in one of the forms of ClassifyURL.
+	// URL is a file, device, command or address, in a form of ClassifyURL.
 	URL string
-	// Width and Height scale every frame inside ffmpeg; they take the place of the source's size. Both 0 keeps that (after
-	// its rotation); one 0 keeps the aspect ratio, rounded to an even number.
+	// Width and Height scale every frame inside ffmpeg, replacing the source's size. Both 0 keeps the source's size
+	// (after rotation); a single 0 keeps the aspect ratio, rounded to an even number.
 	Width, Height int
-	// Needs, if any, reduce frames inside ffmpeg to the largest size that one of them needs. Reader.Resize changes them. Not
-	// with Encoded.
+	// Needs, if any, reduce frames inside ffmpeg to the smallest size that serves all needs. Reader.Resize changes
+	// the needs. Not with Encoded.
 	Needs []Need
 	// Format of raw frames; "" means RGB24. Not with Encoded.
 	Format Format
-	// Encoded, if MJPEG, makes every frame one whole JPEG picture instead of raw pixels.
+	// Encoded, if MJPEG, makes every frame a whole JPEG picture instead of raw pixels.
 	Encoded string
 	// Quality of the JPEG pictures, 1 to 100; 0 means 80.
 	Quality int
-	// MaxFrameBytes bounds one JPEG picture; 0 means DefaultMaxFrameBytes.
+	// MaxFrameBytes bounds a JPEG picture; 0 means DefaultMaxFrameBytes.
 	MaxFrameBytes int
-	// FPS is the maximum frame rate: frames beyond it are dropped, none is repeated, and each keeps its own time; 0 keeps
-	// all.
+	// FPS is the maximum frame rate: surplus frames are dropped, no frame is repeated, and each keeps its own time; 0
+	// keeps all frames.
 	FPS float64
-	// Poll, if set, requests an HTTP address so often, which answers with one JPEG picture each time.
+	// Poll, if set, is the interval of requests to an HTTP address that answers with a single JPEG picture.
 	Poll time.Duration
 	// Realtime reads a file at its playback speed.
 	Realtime bool
 	// Loop restarts a file at its end, for ever; times continue to rise.
 	Loop bool
-	// OneThread is asked, when ffmpeg is started, whether one thread decodes a file that is not read at its playback
-	// speed; nil is no. ffmpeg decodes it with several otherwise, and every other source with one: each more delays
-	// frames by one, needs memory for some, and takes more processor time for a frame.
+	// OneThread is called when ffmpeg is started, and returns whether a single thread decodes a file read faster than
+	// playback speed; nil means false. With false, ffmpeg decodes such a file with several threads. Every other
+	// source has one thread: each further thread delays frames by one, needs memory for some frames, and costs more
+	// processor time per frame.
 	OneThread func() bool
-	// Hardware, if set, decodes the video where it can; otherwise, and when it fails at the start, ffmpeg decodes in
-	// software.
+	// Hardware, if set, decodes the video where possible; otherwise, and after a failure at the start, ffmpeg decodes
+	// in software.
 	Hardware *Hardware
 	// Nice is how much less important than this process ffmpeg is to the scheduler (nice(2)).
 	Nice int
-	// MaxTime bounds the processor time that ffmpeg may use without a frame (limits.max_decode_time), and a second more before
-	// the first one, of RTSP besides StartTimeout; 0 = no limit. With FPS below 1 it is for each second. Afterwards the error is TooSlow.
+	// MaxTime bounds ffmpeg's processor time without a frame (limits.max_decode_time); 0 = no limit. The first frame
+	// may take a second more, of RTSP also StartTimeout more. With FPS below 1, MaxTime is per second. The error is
+	// TooSlow.
 	MaxTime time.Duration
-	// Used, if set, is told the processor time that ffmpeg has used since the last call: with each frame, sometimes without
-	// one, and when it has ended. It may be called by any goroutine, by one at a time, and must not block.
+	// Used, if set, receives ffmpeg's processor time since the last call: with each frame, sometimes without a frame,
+	// and after the end of ffmpeg. Any goroutine may call Used, but calls do not overlap. Used must not block.
 	Used func(time.Duration)
-	// KeyFrames decodes only frames that depend on no other, which is cheap.
+	// KeyFrames decodes only frames that depend on no other frame, at little cost.
 	KeyFrames bool
-	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice as many are refused before
-	// memory is taken for them, except those of an rtmp or rtmps address with a secret.
+	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice MaxPixels are refused
+	// before memory is allocated, except for an rtmp or rtmps address with a secret.
 	MaxPixels int
 	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
 	// StallTimeout bounds the wait for each later frame; 0 means DefaultStallTimeout, negative means no bound.
 	StallTimeout time.Duration
-	// Allow, if set, is called with every network address after its name was looked up and before a connection is made:
-	// for the source itself, its redirects and its playlists. An error refuses the address and ends the source with
-	// Forbidden. It is for http, https, rtsp and rtsps only, may be called concurrently, and disables proxies of the
-	// environment. An RTSP redirect is always refused.
+	// Allow, if set, is called with every network address, after the look-up of the name and before the connection:
+	// for the source, its redirects and its playlists. An error refuses the address and ends the source with
+	// Forbidden. Allow is for http, https, rtsp and rtsps only, may be called concurrently, and disables proxies of
+	// the environment. An RTSP redirect is always refused.
 	Allow func(netip.Addr) error
-	// Sandbox confines ffmpeg and ffprobe, but for devices: they read no other files than the folder of a file, write none, and
-	// connect only where Allow is asked. It needs what child.SandboxError looks for.
+	// Sandbox confines ffmpeg and ffprobe, except for devices: the programs read only the folder of a file, write no
+	// file, and connect only to addresses checked by Allow. child.SandboxError reports whether the machine supports
+	// the sandbox.
 	Sandbox bool
 	// Programs confines the program of an exec source; nil does not.
 	Programs *confine.Programs
-	// Protocols replaces the protocols that ffmpeg may use; see the function Protocols.
+	// Protocols replaces ffmpeg's allowed protocols; see the function Protocols.
 	Protocols []string
-	// InputArgs are pairs of arguments of ffmpeg and ffprobe for the input, such as "-rtsp_transport", "udp". They must
+	// InputArgs are pairs of input arguments of ffmpeg and ffprobe, such as "-rtsp_transport", "udp". InputArgs must
 	// not come from a request.
 	InputArgs []string
-	// Log, if set, gets each line that ffmpeg reports, without secrets. It must not block.
+	// Log, if set, gets each line of ffmpeg's messages, without secrets. Log must not block.
 	Log func(line string)
-	// FFmpeg and FFprobe are the programs; "" looks them up in PATH. Of a Reader's sources only files need FFprobe.
+	// FFmpeg and FFprobe are the programs; "" means the name in PATH. A Reader needs FFprobe only for files.
 	FFmpeg, FFprobe string
 }
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ownsPeer reports whether the other end of a connection over 127.0.0.1 is of a process of the group, whose leader is looked
-// at first. It is false where the kernel does not say.
+// ownsPeer reports whether the other end of a connection over 127.0.0.1 belongs to a process of the group. The group
+// leader is checked first. The result is false where the kernel does not reveal the owner.
 func ownsPeer(conn *net.TCPConn, group int) bool {
 	socket := peerSocket(conn)
 	if socket == "" {
@@ -33,7 +33,7 @@ func ownsPeer(conn *net.TCPConn, group int) bool {
 	return false
 }
 
-// peerSocket returns the socket at the other end of a connection, as /proc/PID/fd names it; "" if it is not found.
+// peerSocket returns the socket at the other end of a connection, in the form of /proc/PID/fd; "" if not found.
 func peerSocket(conn *net.TCPConn) string {
 	local, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := conn.RemoteAddr().(*net.TCPAddr)
@@ -71,13 +71,13 @@ func hasSocket(pid, socket string) bool {
 	return false
 }
 
-// groupOf returns the process group of a process, 0 if it is unknown.
+// groupOf returns a process's process group, 0 if unknown.
 func groupOf(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// Behind the name, which may have any characters: state, parent, group.
+	// After the name (any characters): state, parent, group.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 3 {
 		return 0

@@ -4,5 +4,6 @@ package video
 
 import "net"
 
-// ownsPeer reports whether the other end of a connection is of a process of the group, which only Linux says.
+// ownsPeer reports whether the other end of a connection belongs to a process of the group; only Linux reveals the
+// owner.
 func ownsPeer(*net.TCPConn, int) bool { return false }

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOutput makes room in the pipe of r's ffmpeg for n frames, and waits until they are in it, so that r finds them without waiting for ffmpeg.
+// keepOutput enlarges the pipe of r's ffmpeg to n frames, and waits until the n frames are in the pipe, so that r
+// finds the frames without waiting for ffmpeg.
 func keepOutput(t *testing.T, r *Reader, n int) {
 	t.Helper()
 	conn, err := r.ffmpeg.Stdout.SyscallConn()

@@ -13,11 +13,12 @@ import (
 const (
 	// pollTimeout bounds a request for a picture.
 	pollTimeout = 10 * time.Second
-	// pollFailures is how many requests one after the other may fail.
+	// pollFailures is the allowed number of consecutive failed requests.
 	pollFailures = 3
 )
 
-// poller requests one picture after the other from an address that answers with a single one. It is for one goroutine.
+// poller requests pictures one by one from an address that answers with a single picture. A poller is for one
+// goroutine.
 type poller struct {
 	web   *web
 	ctx   context.Context
@@ -38,7 +39,7 @@ func (w *web) newPoller(ctx context.Context, o *Options) (*poller, error) {
 	return p, p.get()
 }
 
-// get requests a picture. Its error is an *Error or ctx's. A picture that has not changed is kept.
+// get requests a picture. The error is an *Error or ctx's. An unchanged picture is kept.
 func (p *poller) get() error {
 	ctx, cancel := context.WithTimeout(p.ctx, pollTimeout)
 	defer cancel()
@@ -92,7 +93,7 @@ func (p *poller) get() error {
 	return nil
 }
 
-// next implements pictureSource: it waits until the next picture is due. Single requests may fail.
+// next implements pictureSource: next waits until the next picture is due. Single requests may fail.
 func (p *poller) next() (picture []byte, of size, at time.Time, err error) {
 	if p.first {
 		p.first = false
@@ -105,7 +106,7 @@ func (p *poller) next() (picture []byte, of size, at time.Time, err error) {
 			return nil, size{}, time.Time{}, io.EOF
 		}
 		err := p.get()
-		// Pictures keep their distances: what was missed is left out.
+		// The interval stays the same: missed pictures are left out.
 		if p.due = p.due.Add(p.every); time.Until(p.due) < 0 {
 			p.due = p.due.Add((time.Since(p.due)/p.every + 1) * p.every)
 		}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// An address with a single picture is requested again and again. Two requests may fail, a third one ends the source.
+// An address with a single picture is requested repeatedly. Two consecutive requests may fail; the third failure ends
+// the source.
 func TestPoll(t *testing.T) {
 	list := pictures(t, 3)
 	var requests, unchanged atomic.Int32

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// specialPurpose lists the address blocks that are not public (IANA special-purpose registries), beyond those that
-// netip.Addr has methods for.
+// specialPurpose lists the address blocks that are not public (IANA special-purpose registries), beyond the blocks
+// covered by methods of netip.Addr.
 var specialPurpose = func() (list []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8",        // this network
@@ -26,16 +26,15 @@ var specialPurpose = func() (list []netip.Prefix) {
 		"5f00::/16",        // segment routing
 		"fec0::/10",        // old site-local
 		"64:ff9b:1::/48",   // local translation
-		"168.63.129.16/32", // Azure: the host of the virtual machine, in a block that is public otherwise
+		"168.63.129.16/32", // Azure: the host of the virtual machine, in an otherwise public block
 	} {
 		list = append(list, netip.MustParsePrefix(s))
 	}
 	return list
 }()
 
-// IsPrivateAddr reports whether an address is not public: loopback, link-local, RFC 1918, unique
-// local, unspecified, carrier-grade NAT, multicast, reserved, the host of a virtual machine, or an IPv6 form that
-// embeds such an IPv4 address.
+// IsPrivateAddr reports whether an address is not public: loopback, link-local, RFC 1918, unique local, unspecified,
+// carrier-grade NAT, multicast, reserved, the host of a virtual machine, or an IPv6 form of such an IPv4 address.
 func IsPrivateAddr(a netip.Addr) bool {
 	a = embedded(a)
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() {
@@ -49,7 +48,7 @@ func IsPrivateAddr(a netip.Addr) bool {
 	return false
 }
 
-// embedded returns the IPv4 address that an IPv6 address stands for, and others as they are, without a zone.
+// embedded returns the IPv4 address in an IPv6 address; other addresses unchanged, without a zone.
 func embedded(a netip.Addr) netip.Addr {
 	a = a.WithZone("").Unmap()
 	if !a.Is6() || a.IsUnspecified() || a.IsLoopback() {
@@ -67,14 +66,14 @@ func embedded(a netip.Addr) netip.Addr {
 	return a
 }
 
-// interfaceAddrs returns the addresses of this machine. Tests replace it.
+// interfaceAddrs returns the addresses of this machine. Tests replace the function.
 var interfaceAddrs = net.InterfaceAddrs
 
-// CheckPublic returns an error that says why an address is not another machine's on the public network: it is private
-// ([IsPrivateAddr]); it is one of this machine, whose connections to itself pass no firewall outside of it; or the
-// addresses of this machine cannot be read. They are read for each public address, since they change, which takes
-// far less time than the connection that follows. Addresses that a NAT elsewhere translates to this machine
-// are unknown here. Safe for concurrent use.
+// CheckPublic returns an error with the reason why an address is not that of another machine on the public network:
+// the address is private ([IsPrivateAddr]); the address belongs to this machine, and no outside firewall sees a
+// machine's connections to itself; or the addresses of this machine cannot be read. CheckPublic reads the machine's
+// changeable addresses for each public address, in far less time than a connection takes. CheckPublic does not know
+// addresses that a NAT elsewhere translates to this machine. Safe for concurrent use.
 func CheckPublic(a netip.Addr) error {
 	if IsPrivateAddr(a) {
 		return fmt.Errorf("%v is a private address", a)

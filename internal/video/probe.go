@@ -21,32 +21,34 @@ import (
 
 // Info describes an open source.
 type Info struct {
-	// Width and Height are the size of the frames that Next returns, and of what they were reduced from by Options.Needs.
+	// Width and Height are the size of the frames from Next, and the upper bound of the size reduced by
+	// Options.Needs.
 	Width, Height int
-	// FPS is the average rate of the frames that Next returns, 0 where it is unknown.
+	// FPS is the average rate of the frames from Next, 0 if unknown.
 	FPS float64
-	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 where it is unknown.
+	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 if unknown.
 	SourceWidth, SourceHeight int
-	// PixelAspect is the width of a pixel of the source by its height; 0 where it is unknown, which means 1.
+	// PixelAspect is the width of a pixel of the source divided by its height; 0 if unknown (treat as 1).
 	PixelAspect float64
-	// Codec is the source's codec as ffmpeg names it, say "h264"; "" where it is unknown.
+	// Codec is ffmpeg's name of the source's codec, such as "h264"; "" if unknown.
 	Codec string
-	// Duration is the length of the video, 0 where it is unknown or endless.
+	// Duration is the length of the video, 0 if unknown or endless.
 	Duration time.Duration
 	// HasVideo is true: a source without video does not open.
 	HasVideo bool
-	// File is true for a regular file of this machine: it has an end, even if Duration is unknown.
+	// File is true for a regular file of this machine: a file has an end, even if Duration is unknown.
 	File bool
-	// Arrival is true for a source whose pictures have no times: PTS is when a picture arrived, after the first one.
+	// Arrival is true for a source whose pictures have no times: PTS is then the time of arrival, counted from the
+	// first picture.
 	Arrival bool
 
-	// videoLength is the length of the video stream itself, 0 where the file does not have it. The whole source may be
-	// longer, because of its sound.
+	// videoLength is the length of the video stream, 0 where the file does not state the length. Sound may make the
+	// whole source longer.
 	videoLength time.Duration
 }
 
-// FrameAspect is the width of a pixel of a frame of Width x Height by its height, as players show it; 0 where it is
-// unknown, which means 1, or no aspect that a camera or a film has.
+// FrameAspect is the displayed width of a pixel of a frame of Width x Height divided by its height; 0 where the
+// aspect is unknown (treat as 1) or implausible for a camera or a film.
 func (i Info) FrameAspect() float64 {
 	switch {
 	case i.PixelAspect < 1.0/16 || i.PixelAspect > 16 || min(i.SourceWidth, i.SourceHeight, i.Width, i.Height) < 1:
@@ -58,7 +60,7 @@ func (i Info) FrameAspect() float64 {
 	return i.PixelAspect * float64(i.SourceWidth) / float64(i.SourceHeight) * float64(i.Height) / float64(i.Width)
 }
 
-// probed is the part of ffprobe's output that is requested.
+// probed is the requested part of ffprobe's output.
 type probed struct {
 	Streams []struct {
 		CodecName    string `json:"codec_name"`
@@ -88,8 +90,9 @@ const (
 	maxProbe     = 1 << 20
 )
 
-// Probe describes a source with ffprobe, without decoding it. It uses only URL, StartTimeout, Protocols, InputArgs, Log
-// and FFprobe; Info's Width, Height and FPS are those of the source. The error is an *Error, ctx's, or one about the options.
+// Probe describes a source with ffprobe, without decoding. Probe uses only URL, StartTimeout, Protocols, InputArgs,
+// Log and FFprobe; Info's Width, Height and FPS are the source's. The error is an *Error, ctx's, or an error about
+// the options.
 func Probe(ctx context.Context, o Options) (Info, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -110,7 +113,7 @@ func Probe(ctx context.Context, o Options) (Info, error) {
 	return src.probe(ctx, &o, from, time.Now().Add(o.StartTimeout))
 }
 
-// source makes the errors of one source.
+// source makes the errors of a source.
 type source struct {
 	url string // redacted
 	red redactor
@@ -125,14 +128,14 @@ func (s source) fail(kind Kind, detail string, cause error) *Error {
 	return &Error{Kind: kind, URL: s.url, Detail: detail, Err: cause}
 }
 
-// failAfter is fail with what ffmpeg or ffprobe has reported.
+// failAfter is fail with the output of ffmpeg or ffprobe.
 func (s source) failAfter(stderr string, kind Kind, detail string, cause error) *Error {
 	e := s.fail(kind, detail, cause)
 	e.Output = lastLines(stderr, s.red)
 	return e
 }
 
-// startError returns the error of a program that could not be started.
+// startError returns the error of a program that failed to start.
 func (s source) startError(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return s.fail(FFmpegMissing, program+" was not found", err)
@@ -147,7 +150,7 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	args, address := from.input(o)
 	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(), args)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
-	// The kernel ends it also while nobody reads.
+	// The kernel enforces the limit even while nobody reads.
 	limits := child.Limits{CPU: o.StartTimeout}
 	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red), Limits: limits}, o.Sandbox)
 	if err != nil {
@@ -220,7 +223,8 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 	if info.Duration = seconds(v.Duration); info.Duration == 0 && a.Format != nil {
 		info.Duration = seconds(a.Format.Duration)
 	}
-	// The length of a transport stream is a guess from its last timestamp, which may be of another clock than the first.
+	// The length of a transport stream is a guess from its last timestamp, possibly of another clock than the first
+	// timestamp.
 	if a.Format == nil || a.Format.Name != "mpegts" {
 		info.videoLength = seconds(v.Duration)
 	}
@@ -231,7 +235,7 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 	return info, nil
 }
 
-// turned returns the pixel aspect ratio of a picture that is turned by 90 degrees.
+// turned returns the pixel aspect ratio of a picture after a turn by 90 degrees.
 func turned(aspect float64) float64 {
 	if aspect == 0 {
 		return 0
@@ -259,7 +263,7 @@ func rate(s string) float64 {
 	return n / d
 }
 
-// seconds parses a duration such as "3.040000"; 0 for "N/A" and anything invalid.
+// seconds parses a duration such as "3.040000"; 0 for "N/A" and invalid text.
 func seconds(s string) time.Duration {
 	sec, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(sec > 0 && sec < 1e9) {

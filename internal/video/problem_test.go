@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// closedPort returns the address of a port at which nobody listens.
+// closedPort returns the address of a closed port.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func statuses(t *testing.T) string {
 	return s.URL
 }
 
-// changed writes a copy of a file in which each old is new.
+// changed writes a copy of a file with every old replaced by now.
 func changed(t *testing.T, path, old, now string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -62,7 +62,7 @@ func noise(t *testing.T, path, after string, n int) string {
 	return write(t, filepath.Base(path), data)
 }
 
-// The text of each failure is one sentence in words of this package. ffmpeg's lines are in Output, without secrets.
+// The text of each failure is a sentence in words of this package. ffmpeg's lines are in Output, without secrets.
 func TestProblemsAreOneSentence(t *testing.T) {
 	web, nobody := statuses(t), closedPort(t)
 	mkv := clip(t, "s.mkv", "-i", sample(t), "-c", "copy")
@@ -104,7 +104,7 @@ func TestProblemsAreOneSentence(t *testing.T) {
 	}
 }
 
-// chatter is what only ffmpeg writes: components, addresses of memory, its own terms.
+// chatter matches text that only ffmpeg writes: components, addresses of memory, ffmpeg's terms.
 var chatter = regexp.MustCompile(`0x[0-9a-f]{6}|\[\w+ @|Server returned|HTTP error|method [A-Z]+|whitelist|Error while|Invalid data|No such file or|Input/output|input stream|moov|NAL|EBML`)
 
 func problem(t *testing.T, name string, err error, kind Kind, text, output string) {

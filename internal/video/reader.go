@@ -17,29 +17,30 @@ import (
 )
 
 const (
-	// stopGrace is how long ffmpeg may take to end. Its pipe is closed before, so that it need not wait.
+	// stopGrace is how long ffmpeg may take to end. The pipe is closed first, so ffmpeg does not block on writing.
 	stopGrace = 500 * time.Millisecond
-	// describeTimeout bounds the wait for ffmpeg's messages about its input, which are there when the first frame is.
+	// describeTimeout bounds the wait for ffmpeg's messages about the input. The messages precede the first frame.
 	describeTimeout = 2 * time.Second
 	// exitTimeout is how long ffmpeg may take from closing its output to its exit.
 	exitTimeout = 5 * time.Second
 )
 
-// Frame is one frame.
+// Frame is a frame.
 type Frame struct {
 	// Index counts from 0.
 	Index int
-	// PTS is the presentation time on the source's own clock, from 0 near its beginning. It is exact: the container's
-	// time, not a count of frames. With Loop it continues to rise.
+	// PTS is the presentation time on the source's own clock, from 0 near the beginning. PTS is exact: the
+	// container's time, not a count of frames. With Loop, PTS continues to rise.
 	PTS time.Duration
-	// Width and Height are the frame's size in pixels: that of Info, or less by Options.Needs.
+	// Width and Height are the frame's size in pixels: the size in Info, or less by Options.Needs.
 	Width, Height int
-	// Data is the frame's data, in the memory given to Next (or, for a frame that did not fit, in new memory).
+	// Data is the frame's data, in the memory given to Next (or in new memory, for a frame too large for the given
+	// memory).
 	Data []byte
 }
 
-// Reader reads frames of one source. Next, Wait and Fill are for one goroutine at a time; Close, Info and Resize may be
-// called by any.
+// Reader reads frames of a source. Next, Wait and Fill must not run concurrently; Close, Info and Resize may be
+// called by any goroutine.
 type Reader struct {
 	opts    Options
 	scheme  string
@@ -53,11 +54,11 @@ type Reader struct {
 	said    *messages
 	nut     *nutReader
 	waiting *waiting
-	size    int // bytes of a raw frame that is not reduced; 0 for JPEG
+	size    int // bytes of a raw frame of full size; 0 for JPEG
 	scale   resizer
 	unsized bool   // ffmpeg was started without a size
 	rebuilt uint32 // of messages, when the resizer was last told the size of the source
-	prefix  []byte // of the frame of the last Wait, the number of bytes after it, and its time
+	prefix  []byte // first bytes of the last Wait's frame, number of bytes after the prefix, and time
 	rest    int
 	pts     time.Duration
 
@@ -67,23 +68,23 @@ type Reader struct {
 	index   int
 	lastPTS time.Duration
 	late    bool
-	fresh   *freshness // nil for a source that is not live
+	fresh   *freshness // nil unless the source is live
 	opened  time.Time
-	origin  time.Duration // time of the first frame of an RTSP source, whose times do not begin near 0
+	origin  time.Duration // time of the first frame of an RTSP source; may be far from 0
 	first   bool          // the first frame has not arrived: StartTimeout applies
-	err     error         // what Next returns from now on
+	err     error         // error of all further calls of Next
 
 	measured atomic.Uint64 // frame rate, as the bits of a float64; see measure
-	rateAt   int           // index of the first frame whose time is certain
-	rateFrom time.Duration // its time
+	rateAt   int           // index of the first frame with a certain time
+	rateFrom time.Duration // time of frame rateAt
 
 	closed    atomic.Bool
 	closeOnce sync.Once
 }
 
-// Open opens a source and waits for its first frame. ctx governs the whole life of the Reader: when it ends,
-// ffmpeg is stopped and Next returns ctx's error. The error is an *Error, ctx's, or one about the options. After success
-// the caller must Close.
+// Open opens a source and waits for the first frame. The end of ctx, at any time, stops ffmpeg, and Next then returns
+// ctx's error. The error of Open is an *Error, ctx's, or an error about the options. After success the caller must
+// Close.
 func Open(ctx context.Context, o Options) (*Reader, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -105,7 +106,7 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// open opens the source. It closes r when that fails.
+// open opens the source, and closes r on failure.
 func (r *Reader) open(ctx context.Context, src source, target string) (err error) {
 	o := &r.opts
 	deadline := time.Now().Add(o.StartTimeout)
@@ -131,7 +132,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 		_ = r.Close()
 		return err
 	}
-	if first == (size{}) { // the size was not known: the first frame has it
+	if first == (size{}) { // the first frame reveals the unknown size
 		full = size{r.nut.width, r.nut.height}
 		first, r.unsized = full, true
 		if err := r.refuseLarge(full.w, full.h); err != nil {
@@ -158,7 +159,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 	return nil
 }
 
-// begin waits until ffmpeg writes frames. Sources that were not probed are described by ffmpeg's messages.
+// begin waits until ffmpeg writes frames. ffmpeg's messages then describe sources that were not probed.
 func (r *Reader) begin() error {
 	err := r.waiting.until(r.nut)
 	if err == nil {
@@ -178,16 +179,17 @@ func (r *Reader) begin() error {
 	if why := r.said.noVideo(); why != "" {
 		return r.src.fail(NotVideo, why, nil)
 	}
-	if r.info = r.said.info(); !isNetwork(r.scheme) { // a program's output and a device have no end, whatever they say
+	// a program's output and a device are endless, whatever they declare
+	if r.info = r.said.info(); !isNetwork(r.scheme) {
 		r.info.Duration, r.info.videoLength = 0, 0
 	}
 	if r.from.secret && r.rtsp() || r.from.arrival() {
-		r.info.FPS = 0 // a guess from one packet
+		r.info.FPS = 0 // a guess from a single packet
 	}
 	return nil
 }
 
-// refuseLarge returns an error for a picture that is larger than Options.MaxPixels.
+// refuseLarge returns an error for a picture larger than Options.MaxPixels.
 func (r *Reader) refuseLarge(w, h int) error {
 	if r.opts.MaxPixels == 0 || w*h <= r.opts.MaxPixels {
 		return nil
@@ -195,8 +197,8 @@ func (r *Reader) refuseLarge(w, h int) error {
 	return r.src.fail(TooLarge, tooLarge(w, h), nil)
 }
 
-// fullSize is the size of frames of a source of that size that are not reduced; zero where that size, zero, is not known
-// before the first frame.
+// fullSize returns the size of frames before reduction, for a source of size s; zero if s is zero: the size is then
+// unknown before the first frame.
 func (o *Options) fullSize(s size) size {
 	switch {
 	case o.Width > 0 && o.Height > 0:
@@ -212,8 +214,8 @@ func (o *Options) fullSize(s size) size {
 	return s
 }
 
-// launch starts ffmpeg, and the program of an exec source. full is the size of frames that are not reduced, first that
-// of the first frame; both are zero where the size is not known before it.
+// launch starts ffmpeg, and the program of an exec source. full is the size of frames before reduction, first the
+// size of the first frame; both are zero if the size is unknown before the first frame.
 func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	o := &r.opts
 	full = o.fullSize(size{r.info.Width, r.info.Height})
@@ -235,7 +237,7 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 		PipeSize: pipeSize(o, w, h),
 		OnStderr: r.said.line,
 	}
-	if isNetwork(r.scheme) { // the others are the operator's own, and files are decoded with several threads
+	if isNetwork(r.scheme) { // the operator chose the other sources, and files may need several threads
 		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
 	}
 	spec.Limits.Nice = o.Nice
@@ -252,8 +254,9 @@ func (r *Reader) launch(deadline time.Time) (full, first size, err error) {
 	return full, first, nil
 }
 
-// startProgram starts the program of an exec source, whose output a feed gives to ffmpeg. It waits for the first bytes, which
-// tell whether its pictures have times. When ffmpeg has ended, the feed closes the pipe, and SIGPIPE ends the program.
+// startProgram starts the program of an exec source; a feed passes the program's output to ffmpeg. startProgram waits
+// for the first bytes, because they show whether the pictures have times. When ffmpeg has ended, the feed closes the
+// pipe, and SIGPIPE ends the program.
 func (r *Reader) startProgram(deadline time.Time) error {
 	o := &r.opts
 	words, err := splitCommand(r.from.target)
@@ -303,8 +306,8 @@ func pipeFor(bytes int) int {
 	return size
 }
 
-// Info describes the source and the frames. A frame rate that the source does not declare is known rateFrames frames
-// after the first one whose time is certain.
+// Info describes the source and the frames. A frame rate not declared by the source becomes known rateFrames frames
+// after the first frame with a certain time.
 func (r *Reader) Info() Info {
 	i := r.info
 	if i.FPS == 0 {
@@ -313,13 +316,13 @@ func (r *Reader) Info() Info {
 	return i
 }
 
-// uncertainFrames is how many frames of an RTSP source are not used to measure its rate.
+// uncertainFrames is the number of frames of an RTSP source ignored in measuring the rate.
 const uncertainFrames = 3
 
-// rateFrames is the number of intervals by which an undeclared frame rate is measured.
+// rateFrames is the number of intervals for measuring an undeclared frame rate.
 const rateFrames = 10
 
-// measure measures the frame rate of a source that does not declare it, rounded to 0.1.
+// measure measures the frame rate of a source that declares no rate, rounded to 0.1.
 func (r *Reader) measure(pts time.Duration) {
 	switch {
 	case r.info.FPS != 0:
@@ -330,15 +333,16 @@ func (r *Reader) measure(pts time.Duration) {
 	}
 }
 
-// FrameSize is the number of bytes that Next needs for a raw frame of the size of Info; 0 for JPEG, whose size varies.
+// FrameSize is the number of bytes that Next needs for a raw frame of the size in Info; 0 for JPEG, because sizes
+// vary.
 func (r *Reader) FrameSize() int { return r.size }
 
-// Next reads exactly one frame into dst and waits for it, at most StallTimeout. A raw frame needs FrameSize bytes; too
-// short a dst is an error and consumes no frame. A JPEG, and a raw frame of a source that has grown, uses dst up to its
-// capacity, or new memory when it does not fit: pass the last Frame.Data to reuse it.
+// Next waits for a frame, at most StallTimeout, and reads exactly one frame into dst. A raw frame needs FrameSize
+// bytes; a shorter dst is an error and consumes no frame. A JPEG, or a raw frame of a source that has grown, uses dst
+// up to its capacity, or new memory when larger than the capacity: pass the last Frame.Data to reuse the memory.
 //
-// At the end of the video the error is io.EOF; after Close, ErrClosed; after the context's end, its error; else an
-// *Error. Every error but the one about dst is final.
+// At the end of the video the error is io.EOF; after Close, ErrClosed; after the context's end, the context's error;
+// else an *Error. Every error but the error about dst is final.
 func (r *Reader) Next(dst []byte) (Frame, error) {
 	switch {
 	case r.err != nil:
@@ -359,8 +363,8 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 	return f, r.Fill(f.Data)
 }
 
-// Wait waits for a frame, at most StallTimeout, and returns it without its data, of which there are so many bytes. The
-// caller must then call Fill. Errors are those of Next.
+// Wait waits for a frame, at most StallTimeout, and returns the frame without its data, and the length of the data in
+// bytes. The caller must then call Fill. Errors are as for Next.
 func (r *Reader) Wait() (f Frame, bytes int, err error) {
 	switch {
 	case r.err != nil:
@@ -393,7 +397,7 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	}
 	r.waiting.frame()
 	if r.rtsp() {
-		// The first frames may have no certain times, see route.startArgs: their distances are assumed ones.
+		// The first frames may have no certain times, see route.startArgs: their distances are assumed.
 		if r.index == 0 {
 			r.origin, r.rateAt = pts, uncertainFrames
 		}
@@ -422,9 +426,10 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	return f, bytes, nil
 }
 
-// followSource refuses a source that has become larger than Options.MaxPixels. It tells the resizer when ffmpeg, started
-// without a size as it was not known, has rebuilt its filters because the source has changed its size, and fails when the
-// length of a frame no longer tells its size, as after a turn from landscape to portrait.
+// followSource refuses a source that has become larger than Options.MaxPixels. If ffmpeg was started without a size,
+// because the size was unknown, followSource tells the resizer when ffmpeg has rebuilt its filters after a change of
+// the source's size, and fails when the length of a frame no longer determines the frame's size, as after a turn from
+// landscape to portrait.
 func (r *Reader) followSource() error {
 	follow := r.unsized && r.size > 0
 	if follow {
@@ -450,10 +455,11 @@ func (r *Reader) followSource() error {
 	return r.src.fail(Unsupported, why, nil)
 }
 
-// endless reports whether the source has no known end, so that opening it again repeats nothing.
+// endless reports whether the source has no known end, so that reopening repeats nothing.
 func (r *Reader) endless() bool { return !r.info.File && r.info.Duration == 0 }
 
-// Fill reads the data of the frame of the last Wait into dst, which has its length. Errors are those of Next.
+// Fill reads the data of the last Wait's frame into dst; len(dst) must be the length from Wait. Errors are as for
+// Next.
 func (r *Reader) Fill(dst []byte) error {
 	err := r.fill(dst)
 	if err != nil {
@@ -477,14 +483,13 @@ func (r *Reader) fill(dst []byte) error {
 	return nil
 }
 
-// Late reports whether the frame of the last Next or Fill, of a live source, is late: a newer one is there
-// already. Such frames come at the beginning, and after the source had stopped for a while. It is for the goroutine of
-// Next.
+// Late reports whether the frame of the last Next or Fill, of a live source, is late: a newer frame is ready. Late
+// frames come at the beginning, and after a pause of the source. Only the goroutine of Next may call Late.
 func (r *Reader) Late() bool { return r.late }
 
 // newer waits for the beginning of a frame.
 func (r *Reader) newer(d time.Duration) bool {
-	_ = r.ffmpeg.Stdout.SetReadDeadline(time.Now().Add(d)) // the next Next sets another one
+	_ = r.ffmpeg.Stdout.SetReadDeadline(time.Now().Add(d)) // each Next sets a new deadline
 	_, err := r.nut.r.Peek(1)
 	return err == nil
 }
@@ -495,7 +500,7 @@ func wholeJPEG(b []byte) bool {
 	return n >= 4 && b[0] == 0xFF && b[1] == 0xD8 && b[n-2] == 0xFF && b[n-1] == 0xD9
 }
 
-// Close stops ffmpeg, waits until it has ended, and frees everything; a Next in progress returns ErrClosed. It is
+// Close stops ffmpeg, waits for its exit, and frees everything; a Next in progress returns ErrClosed. Close is
 // idempotent and always returns nil.
 func (r *Reader) Close() error {
 	r.closed.Store(true)
@@ -578,7 +583,7 @@ func (r *Reader) classify(err error) error {
 	return r.src.failAfter(stderr, kind, detail, exit)
 }
 
-// programError returns how the program of an exec source failed; nil if it did not, or still runs.
+// programError returns the failure of the program of an exec source; nil after success or while the program runs.
 func (r *Reader) programError() *child.ExitError {
 	if r.program == nil {
 		return nil
@@ -613,8 +618,8 @@ func joined(detail string) string {
 	return ": " + detail
 }
 
-// truncated reports whether a video was truncated: ffmpeg ends with status 0 in that case too. It was when ffmpeg
-// reported it, or when ffmpeg reported anything and more than a second is missing.
+// truncated reports whether a video was truncated; ffmpeg's exit status is then 0 too. The evidence is ffmpeg's
+// message about truncation, or any warning of ffmpeg when more than a second of the video is missing.
 func (r *Reader) truncated(stderr string) bool {
 	if r.said.cutShort() {
 		return true
@@ -631,7 +636,7 @@ func (r *Reader) interval() time.Duration {
 	return time.Duration(2 / r.info.FPS * float64(time.Second))
 }
 
-// waitForExit waits for a child that has closed its output, and stops it after exitTimeout.
+// waitForExit waits for a child with closed output, and stops the child after exitTimeout.
 func waitForExit(p *child.Process) error {
 	t := time.NewTimer(exitTimeout)
 	defer t.Stop()
@@ -643,13 +648,13 @@ func waitForExit(p *child.Process) error {
 	}
 }
 
-// killedFromOutside reports whether a signal ended the child that Stop or a context did not send.
+// killedFromOutside reports whether a signal not sent by Stop or a context ended the child.
 func killedFromOutside(exit error) bool {
 	var e *child.ExitError
 	return errors.As(exit, &e) && e.Signal != 0 && !e.Stopped
 }
 
-// logger returns the handler of the messages of ffprobe and other programs, nil where none is needed.
+// logger returns the handler of messages of ffprobe and other programs, nil if none is needed.
 func logger(log func(string), red redactor) func([]byte) {
 	if log == nil {
 		return nil

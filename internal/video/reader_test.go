@@ -309,7 +309,7 @@ func TestExecSource(t *testing.T) {
 }
 
 func TestCloseEndsABlockedNext(t *testing.T) {
-	// The pipe to a program that has sent one frame and then waits.
+	// The pipe to a program that sends a frame and then waits.
 	path := sample(t)
 	r := open(t, Options{URL: path, Realtime: true, Loop: true, Width: 32, Height: 24})
 	blocked := make(chan error)
@@ -388,7 +388,7 @@ func TestFiftyReadersLeakNothing(t *testing.T) {
 	if now := openFiles(t); now != files {
 		t.Errorf("%d descriptors before, %d after", files, now)
 	}
-	// A goroutine that is about to end may still be counted; goleak checks again after all tests.
+	// A goroutine about to end may still be counted; goleak checks again after all tests.
 	for runtime.NumGoroutine() > goroutines && t.Context().Err() == nil {
 		runtime.Gosched()
 	}
@@ -398,7 +398,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 	r := open(t, Options{URL: sample(t), Loop: true, Width: 32, Height: 24})
 	dst := make([]byte, r.FrameSize())
 	n := 1.0
-	for try := 0; n != 0 && try < 5; try++ { // what other goroutines of the process allocate counts, too
+	for try := 0; n != 0 && try < 5; try++ { // allocations of other goroutines count, too
 		n = testing.AllocsPerRun(200, func() {
 			if _, err := r.Next(dst); err != nil {
 				t.Fatal(err)
@@ -430,7 +430,7 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-// grows is a program that writes pictures of 160 x 120 pixels and then of 320 x 240, 25 of each.
+// grows is a program that writes 25 pictures of 160 x 120 pixels and then 25 of 320 x 240.
 func grows(t *testing.T) string {
 	var parts []string
 	for i, size := range []string{"160x120", "320x240"} {
@@ -440,7 +440,7 @@ func grows(t *testing.T) string {
 	return "exec:ffmpeg -nostdin -v error -i concat:" + strings.Join(parts, "|") + " -c copy -copyts -f mpegts -"
 }
 
-// Frames that are larger than the first ones have memory of their own, until they have the size of Info again.
+// Frames larger than the first frames have memory of their own, until the size of Info returns.
 func TestTheSourceGrows(t *testing.T) {
 	r := open(t, Options{URL: grows(t), Format: NV12, InputArgs: []string{"-analyzeduration", "200000"}})
 	dst := make([]byte, r.FrameSize())
@@ -463,7 +463,7 @@ func TestTheSourceGrows(t *testing.T) {
 	}
 }
 
-// A source whose pictures grow beyond the limit, but not so much that ffmpeg refuses them, is ended.
+// A source is ended when its pictures grow beyond the limit, even if ffmpeg does not refuse the pictures.
 func TestTheSourceGrowsTooLarge(t *testing.T) {
 	for name, o := range map[string]Options{
 		"raw":   {},
@@ -482,7 +482,8 @@ func TestTheSourceGrowsTooLarge(t *testing.T) {
 					}
 					return
 				}
-				for r.index == 26 && r.said.rebuilt.Load() == 0 { // ffmpeg has written its message, which another goroutine reads
+				// ffmpeg has written its message; another goroutine reads the message
+				for r.index == 26 && r.said.rebuilt.Load() == 0 {
 					time.Sleep(time.Millisecond)
 				}
 			}

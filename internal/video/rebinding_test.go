@@ -14,15 +14,15 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// answers is a name server whose answers change: the n-th look-up of a name is answered with the addresses of
-// answers[n], and later ones with the last.
+// answers is a name server with changing answers: the n-th look-up of a name returns the addresses of answers[n], and
+// look-ups beyond the end return the last addresses.
 type answers struct {
 	mu    sync.Mutex
 	asked map[string]int
 	list  [][4]byte
 }
 
-// resolveBy makes this program look names up at a name server of its own on 127.0.0.1, until the test ends.
+// resolveBy makes this program use a local name server on 127.0.0.1 until the test ends.
 func resolveBy(t *testing.T, list ...[4]byte) *answers {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func (a *answers) lookUps(name string) int {
 	return a.asked[name]
 }
 
-// A name may have another address at each look-up: what is checked is the address that is connected to, each time.
+// A name may have another address at each look-up: each connection goes to the very address that was checked.
 func TestNamesThatChangeTheirAddress(t *testing.T) {
 	private, connections := privateServer(t)
 	_, port, err := net.SplitHostPort(private)
@@ -95,7 +95,7 @@ func TestNamesThatChangeTheirAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	allowed, hidden := [4]byte{127, 0, 0, 1}, [4]byte{127, 0, 0, 2}
-	// The same port of the allowed address leads back to its name, which has another address then.
+	// The same port of the allowed address redirects to the same name, which then has another address.
 	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Skip("the port is taken: ", err)
@@ -132,14 +132,14 @@ func TestNamesThatChangeTheirAddress(t *testing.T) {
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}
-	// Without Allow they get there, which shows that the test can fail.
+	// Without Allow the connections succeed, so the test can fail.
 	resolveBy(t, allowed, hidden)
 	if n := len(all(t, open(t, Options{URL: "http://camera.test:" + port + "/redirect.ts"}))); n != 10 || connections.Load() == 0 {
 		t.Errorf("%d frames of 10, %d connections", n, connections.Load())
 	}
 }
 
-// FuzzPrivateAddr: an address of IPv6 that stands for a private one of IPv4 is private.
+// An IPv6 address that stands for a private IPv4 address is private.
 func FuzzPrivateAddr(f *testing.F) {
 	for _, a := range []string{"127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0", "8.8.8.8"} {
 		b := netip.MustParseAddr(a).As4()

@@ -10,21 +10,21 @@ import (
 const hidden = "***"
 
 var (
-	// userInfo takes everything up to the last @ before a blank or quote, also one behind a slash, # or ?: these may be of a
-	// password that was not encoded.
+	// userInfo takes everything up to the last @ before a blank or quote, even an @ after a slash, # or ?: an
+	// unencoded password may contain these characters.
 	userInfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"']*@`)
 	// secretValue matches name=value where the name suggests a secret.
 	secretValue = regexp.MustCompile(`(?i)([?&;#][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
 	secretName  = regexp.MustCompile(`(?i)` + secretWords)
-	// secretOption matches an option of a program where its name suggests a secret, and headers, with the value.
+	// secretOption matches a program's option with a name that suggests a secret, and headers, including the value.
 	secretOption = regexp.MustCompile(`(?i)(\s--?[\w-]*(?:` + secretWords + `|header)[\w-]*(?:=|\s+))(?:"[^"]*"|'[^']*'|[^\s"']+)`)
 	authHeader   = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
 )
 
 const secretWords = `token|secret|passw|passphrase|pwd|auth|sig|key|credential|session|jwt|user|login|hdnts|hdnea|policy`
 
-// Redact hides user names, passwords, and the values of query parameters that look like secrets, in every address within
-// the text: an address alone, or a whole log. Of an address that cannot be parsed it leaves the scheme.
+// Redact hides user names, passwords, and the values of query parameters that look like secrets, in every address in
+// the text: a single address, or a whole log. Of an unparsable address only the scheme remains.
 func Redact(text string) string {
 	if word, _, ok := cutScheme(text); ok && isNetwork(word) && protocols[word] != nil {
 		if _, _, err := parseSource(text); err != nil {
@@ -39,15 +39,15 @@ func Redact(text string) string {
 	return authHeader.ReplaceAllString(text, "${1}"+hidden)
 }
 
-// Redacted reports whether an address is one that Redact returned, with a part hidden.
+// Redacted reports whether address is an output of Redact with a hidden part.
 func Redacted(address string) bool {
 	return strings.Contains(address, "://"+hidden) || strings.Contains(address, "="+hidden)
 }
 
-// redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:hunter2".
+// redactor also hides the secrets of one address outside addresses, as in "401 for user admin:hunter2".
 type redactor struct {
 	replace     *strings.Replacer
-	alias, name string // a placeholder address, and the address that it stands for
+	alias, name string // a placeholder address, and the real address
 }
 
 // withAddress returns a redactor that also replaces the placeholder in ffmpeg's messages by the address.
@@ -59,7 +59,7 @@ func (r redactor) withAddress(alias, name string) redactor {
 func newRedactor(raw string) redactor {
 	var secrets []string
 	add := func(s string) {
-		if len(s) >= 4 { // shorter ones occur in ordinary words of messages
+		if len(s) >= 4 { // shorter secrets occur in ordinary words of messages
 			secrets = append(secrets, s)
 		}
 	}
@@ -90,7 +90,7 @@ func newRedactor(raw string) redactor {
 			}
 		}
 	}
-	// A longer secret goes first: one may contain another.
+	// Longer secrets go first: a secret may contain another secret.
 	sort.Slice(secrets, func(i, j int) bool { return len(secrets[i]) > len(secrets[j]) })
 	var pairs []string
 	for _, s := range secrets {
@@ -103,6 +103,6 @@ func (r redactor) text(s string) string {
 	if r.alias != "" {
 		s = strings.ReplaceAll(s, r.alias, r.name)
 	}
-	// Redact first: it needs whole addresses.
+	// Redact first: Redact needs whole addresses.
 	return r.replace.Replace(Redact(s))
 }

@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// ffmpeg reads commands for its filters from standard input, one in 100 ms, between two packets of the source: the
-// letter c and the line "FILTER -1 w 640" give the scale filter FILTER another width. Encoder and container continue,
-// and the length of a frame tells its size. ffmpeg returns to the size of its command line when it rebuilds its filters,
-// which it does when the source changes its size or pixel format.
+// ffmpeg reads commands for its filters from standard input, one command per 100 ms, between two packets of the
+// source: the letter c and the line "FILTER -1 w 640" set the width of the scale filter FILTER. Encoder and container
+// continue, and the length of a frame determines the frame's size. When the source changes its size or pixel format,
+// ffmpeg rebuilds its filters and returns to the size of its command line.
 
 const (
-	// scaleName is the name of the filter that gives frames their size.
+	// scaleName is the name of the filter that sets the size of frames.
 	scaleName = "scale@size"
-	// A command has had no effect when so many frames and so much time have not brought it: frames of the size before
-	// may wait in the pipe and in the decoder.
+	// A command counts as lost when this number of frames and this time have passed without effect: frames of the old
+	// size may wait in the pipe and in the decoder.
 	commandFrames = 120
 	commandTime   = 5 * time.Second
 )
 
-// scaleFilter is the filter that makes NV12 frames of BT.601 and limited range, of w by h pixels, from frames of any
-// matrix and range. w and h are numbers or ffmpeg's expressions.
+// scaleFilter is the filter that makes NV12 frames of w by h pixels, BT.601 and limited range, from frames of any
+// matrix and range. w and h are numbers or ffmpeg expressions.
 func scaleFilter(w, h string) string {
 	return scaleName + "=w=" + w + ":h=" + h + ":flags=area:out_color_matrix=bt601:out_range=tv"
 }
 
-// size is that of a picture in pixels.
+// size is a picture's size in pixels.
 type size struct{ w, h int }
 
-// resizer gives frames another size while ffmpeg runs. Its methods may be called by any goroutine.
+// resizer changes the size of frames while ffmpeg runs. Its methods may be called by any goroutine.
 type resizer struct {
 	format   Format
-	commands io.Writer // ffmpeg's standard input; nil when it takes no commands
+	commands io.Writer // ffmpeg's standard input; nil when ffmpeg takes no commands
 	grow     func(bytes int)
 
 	mu      sync.Mutex
 	full    size // the largest
 	first   size // of the command line
 	want    size
-	sent    size // to which the last commands lead
+	sent    size // target of the last commands
 	now     size // of the newest frame
 	waiting bool // sent has not been reached
 	since   time.Time
@@ -57,14 +57,14 @@ func (s *resizer) start(full, first size) {
 	s.full, s.first, s.want, s.sent, s.now = full, first, first, first, first
 }
 
-// rebuilt sets the size of frames after ffmpeg has rebuilt its filters, where its command line does not say it. It
-// reports whether the length of a frame still tells its size.
+// rebuilt sets the size of frames after ffmpeg has rebuilt its filters, if the command line does not set the size.
+// The result is whether the length of a frame still determines its size.
 func (s *resizer) rebuilt(first size) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first = first
 	all := s.sizes(s.sent)
-	return !s.alike(all[:4]) // the others are too rare
+	return !s.alike(all[:4]) // the remaining sizes are too rare
 }
 
 // resize asks for frames of another size.
@@ -75,7 +75,7 @@ func (s *resizer) resize(to size) {
 	s.send()
 }
 
-// send sends the commands that lead to the wanted size, unless earlier commands have had no effect yet.
+// send sends the commands for the wanted size, unless earlier commands are still pending.
 func (s *resizer) send() {
 	if s.waiting || s.failed || s.commands == nil || s.want == s.sent && s.now == s.sent {
 		return
@@ -101,19 +101,20 @@ func (s *resizer) write() {
 		fmt.Fprintf(&lines, "c%s -1 h %d\n", scaleName, s.sent.h)
 	}
 	s.waiting, s.since, s.frames = true, time.Now(), 0
-	_, _ = io.WriteString(s.commands, lines.String()) // an ffmpeg that has ended ends the reader too
+	_, _ = io.WriteString(s.commands, lines.String()) // the end of ffmpeg ends the reader too
 }
 
-// sizes are those that the next frame may have, the likely ones first. Between two commands it has the new width and the
-// old height, and after ffmpeg has rebuilt its filters the first size, or a side of it.
+// sizes are the possible sizes of the next frame, the likely sizes first. Between the commands for width and height,
+// a frame has the new width and the old height; after ffmpeg has rebuilt its filters, the first size, or a side of
+// the first size.
 func (s *resizer) sizes(sent size) [6]size {
 	return [...]size{s.now, {sent.w, s.now.h}, sent, s.first, {sent.w, s.first.h}, {s.first.w, sent.h}}
 }
 
-// distinct returns the size, or one a little wider if the length of a frame would not tell its size.
+// distinct returns the size, or a slightly wider size if the length of a frame would not determine its size.
 func (s *resizer) distinct(to size) size {
 	for w := to.w; w <= s.full.w; w++ {
-		if all := s.sizes(size{w, to.h}); !s.alike(all[:4]) { // the others are too rare for another width
+		if all := s.sizes(size{w, to.h}); !s.alike(all[:4]) { // the remaining sizes are too rare for another width
 			return size{w, to.h}
 		}
 	}
@@ -132,8 +133,8 @@ func (s *resizer) alike(all []size) bool {
 	return false
 }
 
-// frame returns the size of the next frame by its length. ok is false when it is none of those that were asked for. err
-// says, once, that ffmpeg does not scale as wanted.
+// frame returns the size of the next frame, from its length. ok is false when no requested size fits. err reports,
+// once, that ffmpeg does not scale as requested.
 func (s *resizer) frame(bytes int) (now size, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

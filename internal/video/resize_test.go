@@ -19,8 +19,7 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// The size that a consumer needs is that to which package codec scales its picture, so that scaling it again changes
-// nothing.
+// Frames of a consumer's need are not scaled again by package codec.
 func TestNeed(t *testing.T) {
 	for _, tt := range []struct {
 		need Need
@@ -63,7 +62,7 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// resizing is a source that is read until it has had each size, with all its frames in between.
+// resizing reads a source until each size has occurred, and checks all frames.
 func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
 	small := []Need{{Width: 96, Height: 64}}
 	o.Format, o.Needs = NV12, small
@@ -101,14 +100,14 @@ func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
 		r.Resize(append(small, Need{Width: 100, Height: 30, Letterbox: true}))
 		until(96, 64)
 		r.Resize([]Need{{Width: 160, Height: 48}})
-		r.Resize([]Need{{Width: 64, Height: 100}}) // before the one before has had an effect
+		r.Resize([]Need{{Width: 64, Height: 100}}) // before the previous Resize has taken effect
 		until(64, 100)
 		r.Resize(small)
 		until(96, 64)
 	}
 }
 
-// flushing passes on what is written at once.
+// flushing flushes each write.
 type flushing struct{ http.ResponseWriter }
 
 func (w flushing) Write(b []byte) (int, error) {
@@ -116,8 +115,8 @@ func (w flushing) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Frames get another size while the source is read, and none is lost: for a file, for a program, whose output is not on
-// standard input, and over the network, also through the proxy and the relay and from secret addresses.
+// Frames change size while the source is read, and no frame is lost: for a file, for a program (its output is not on
+// standard input), and over the network, also through the proxy and the relay and from secret addresses.
 func TestResize(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
@@ -128,7 +127,7 @@ func TestResize(t *testing.T) {
 		t.Parallel()
 		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
 	})
-	// ffmpeg computes one side from the other: a command that changes one side must not change both.
+	// ffmpeg computes one side from the other side: a command for one side must not change both.
 	for name, o := range map[string]Options{"exec, width": {Width: 160}, "exec, height": {Height: 120}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +174,7 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// A source that changes its size or pixel format makes ffmpeg forget the commands. They are sent again.
+// When a source changes its size or pixel format, ffmpeg forgets the commands. The commands are sent again.
 func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads six seconds of video at its own speed")
@@ -191,7 +190,8 @@ func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 		o    Options
 	}{
 		{"file", Options{URL: path, Realtime: true}},
-		{"exec", Options{URL: "exec:ffmpeg -nostdin -v error -re -i " + path + " -c copy -copyts -f mpegts -"}}, // its size is not known before
+		// the size is unknown in advance
+		{"exec", Options{URL: "exec:ffmpeg -nostdin -v error -re -i " + path + " -c copy -copyts -f mpegts -"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,8 +220,8 @@ func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
 	}
 }
 
-// A source that turns from landscape to portrait, whose frames have as many bytes, is not read on with rows of the wrong
-// length. The left half of its pictures is white, the right one black.
+// A source that turns from landscape to portrait keeps the number of bytes per frame; frames must not be read with
+// rows of the wrong length. The left half of the pictures is white, the right half black.
 func TestTheSourceTurns(t *testing.T) {
 	part := func(size, offset string) string {
 		return clip(t, size+".ts", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size="+size, "-vf", "drawbox=w=iw/2:color=white:t=fill",
@@ -243,7 +243,7 @@ func TestTheSourceTurns(t *testing.T) {
 			for last := 0; ; {
 				f, err := r.Next(dst)
 				if err != nil {
-					// Only the length of a reduced frame tells its size after the turn.
+					// Only the length of a reduced frame determines its size after the turn.
 					if again := KindOf(err) == EndedEarly; again != (last == 320) || !again && err != io.EOF || r.index < 45 {
 						t.Errorf("after %d frames, the last %d wide: %v", r.index, last, err)
 					}
@@ -260,8 +260,8 @@ func TestTheSourceTurns(t *testing.T) {
 	}
 }
 
-// An ffmpeg that takes no commands is read on at the size that it has. To open a source without an end again would not
-// help: its size is not known before its first frame, so it has the whole size again.
+// Frames of an ffmpeg without commands keep their size. Reopening a source without an end would not help: the size is
+// unknown before the first frame, so frames would have the full size again.
 func TestWithoutCommandsTheSizeStays(t *testing.T) {
 	path := program(t, `exec ffmpeg "$@" </dev/null`)
 	logged := 0

@@ -12,12 +12,12 @@ import (
 	"millrace/internal/child"
 )
 
-// route is how ffmpeg and ffprobe reach a source. Other users of the machine can read command lines, so an address with
-// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on descriptor 3. All HTTP
-// goes through the proxy, which bounds the number of requests. With Options.Allow, connections go through the proxy or the
-// relay, which check addresses.
+// route is the way by which ffmpeg and ffprobe reach a source. Other users of the machine can read command lines, so
+// a command line never has an address with a password or token: for HTTP the proxy redirects to the address, for RTSP
+// and RTMP the address is on descriptor 3. All HTTP goes through the proxy, for a bounded number of requests. With
+// Options.Allow, connections go through the proxy or the relay, and both check addresses.
 type route struct {
-	scheme, target string // as parseSource returns them
+	scheme, target string // from parseSource
 
 	address  string // the argument of "-i", unless secret
 	secret   bool   // the address is written to descriptor 3
@@ -76,8 +76,8 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 	return r, nil
 }
 
-// start starts ffmpeg or ffprobe, confined to what it needs or not, and writes a secret address to its descriptor 3. Its
-// error is that of Open.
+// start starts ffmpeg or ffprobe, confined if confine is set, and writes a secret address to the program's descriptor
+// 3. The error is as for Open.
 func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec, confine bool) (*child.Process, error) {
 	spec.Env, spec.Grace = Environment(r.env...), stopGrace
 	if confine {
@@ -107,7 +107,7 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 	return p, nil
 }
 
-// script returns a pipe with the ffconcat script, which is shorter than a pipe's memory.
+// script returns a pipe with the ffconcat script, always shorter than the pipe's memory.
 func (r *route) script(o *Options) (*os.File, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *route) script(o *Options) (*os.File, error) {
 	return out, nil
 }
 
-// list is an ffconcat script of the one address. Options of the input must be in the script too.
+// list is an ffconcat script with one address. Options of the input must be in the script too.
 func (r *route) list(o *Options) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	s := "ffconcat version 1.0\nfile " + quote(r.address) + "\n"
@@ -130,8 +130,8 @@ func (r *route) list(o *Options) string {
 	if r.scheme == SchemeRTMP || r.scheme == SchemeRTMPS {
 		args = append(args, analyzeArgs...)
 	} else {
-		// ffmpeg analyses the source twice: as an entry of the script, where no -max_pixels applies, and as the script. The
-		// first time it must not decode, and needs no more than a packet.
+		// ffmpeg analyses the source twice: as an entry of the script, where no -max_pixels applies, and as the
+		// script. The first analysis must not decode, and needs only one packet.
 		args = append(args, "-codec_whitelist", "none", "-probesize", "32")
 	}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -142,14 +142,14 @@ func (r *route) list(o *Options) string {
 
 func (r *route) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
 
-// begun says that the first frame was read.
+// begun records that the first frame was read.
 func (r *route) begun() {
 	if r.dialer != nil {
 		r.dialer.playing.Store(true)
 	}
 }
 
-// close ends the proxy or relay. ffmpeg has ended, or its result is not needed.
+// close ends the proxy or relay, after the end of ffmpeg or when its result is not needed.
 func (r *route) close() {
 	if r == nil {
 		return

@@ -92,7 +92,7 @@ func rtspReplies(t *testing.T, answer string) (address string) {
 	return "rtsp://" + l.addr
 }
 
-// Nothing connects to an address that is not allowed, wherever it comes from.
+// Nothing connects to a disallowed address, whatever the origin of the address.
 func TestAllow(t *testing.T) {
 	private, connections := privateServer(t)
 	list := func(entry string) string {
@@ -128,7 +128,7 @@ func TestAllow(t *testing.T) {
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}
-	// Without Allow they get there, which shows that the test can fail.
+	// Without Allow the connections succeed, so the test can fail.
 	if n := len(all(t, open(t, Options{URL: secret(s.URL, "/list.m3u8")}))); n != 10 || connections.Load() == 0 {
 		t.Errorf("%d frames of 10, %d connections", n, connections.Load())
 	}
@@ -185,7 +185,6 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// The proxy refuses other clients, also for the source's address.
 func TestProxyIsForFFmpegOnly(t *testing.T) {
 	target, err := url.Parse("http://admin:geheim@127.0.0.1:1/x.mp4")
 	if err != nil {
@@ -257,7 +256,7 @@ func TestParentProxy(t *testing.T) {
 	}
 }
 
-// readAsFFmpeg returns the status codes in what an RTSP server sends, as ffmpeg 5.1 understands it.
+// readAsFFmpeg returns the status codes found by ffmpeg 5.1 in data from an RTSP server.
 func readAsFFmpeg(b []byte) (status []string) {
 	next := func() (c byte, ok bool) {
 		if len(b) > 0 {
@@ -324,8 +323,8 @@ func FuzzCopyReplies(f *testing.F) {
 	})
 }
 
-// The first frame of an RTMP source with a secret comes after one second of its video, of which there are four here: then
-// the publisher sends nothing, and stays connected. Its rate is known by then.
+// An RTMP source with a secret returns its first frame after one second of video. The publisher sends four seconds,
+// then stays connected without sending. The rate is known by then.
 func TestSecretRTMPStartsSoon(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -369,7 +368,7 @@ func TestSecretRTMPStartsSoon(t *testing.T) {
 	}
 }
 
-// A proxy or relay whose context has ended takes no more connections, also when it is not closed.
+// A proxy or relay accepts no more connections after the end of its context, even if never closed.
 func TestLoopbackEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l, err := listen(ctx, func(context.Context, *net.TCPConn) {})

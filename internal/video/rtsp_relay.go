@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 )
 
-// relay connects ffmpeg to the one RTSP server of a source. ffmpeg would follow a redirect to any address, so the
-// relay reads the server's messages until PLAY, and a redirect ends the source.
+// relay connects ffmpeg to the RTSP server of a source. ffmpeg would follow a redirect to any address, so the relay
+// reads the server's messages until PLAY, and a redirect ends the source.
 type relay struct {
 	*dialer
 	server string // HOST:PORT
@@ -26,7 +26,7 @@ func newRelay(ctx context.Context, d *dialer, u *url.URL) (*loopback, error) {
 	r, port := &relay{dialer: d}, "554"
 	if u.Scheme == SchemeRTSPS {
 		port = "322"
-		// Cameras have self-signed certificates; ffmpeg does not verify them either.
+		// Cameras have self-signed certificates; ffmpeg does not verify certificates either.
 		r.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true} //nolint:gosec // see above
 	}
 	if p := u.Port(); p != "" {
@@ -63,7 +63,8 @@ func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 	b := make([]byte, 4096)
 	for {
 		n, err := conn.Read(b)
-		if bytes.HasPrefix(b[:n], []byte("PLAY ")) { // ffmpeg writes each request in one piece, after the reply to the one before
+		// ffmpeg writes each request at once, after the reply to the previous request
+		if bytes.HasPrefix(b[:n], []byte("PLAY ")) {
 			playing.Store(true)
 		}
 		if _, e := up.Write(b[:n]); err != nil || e != nil {
@@ -107,8 +108,8 @@ func copyReplies(dst io.Writer, src *bufio.Reader, playing *atomic.Bool) error {
 	return err
 }
 
-// copyMessage copies one message or interleaved packet. It refuses ambiguous messages, in which ffmpeg could read a
-// redirect that is not found here.
+// copyMessage copies one message or interleaved packet. copyMessage refuses ambiguous messages: ffmpeg could read a
+// redirect there that copyMessage does not see.
 func copyMessage(dst io.Writer, src *bufio.Reader) error {
 	if b, err := src.Peek(1); err != nil {
 		return err

@@ -11,19 +11,20 @@ import (
 	"millrace/internal/confine"
 )
 
-// newSandbox is that of a program of FFmpeg that reads only from its descriptors.
+// newSandbox returns the sandbox of a program of FFmpeg that reads only from its descriptors.
 func newSandbox(program string) *child.Sandbox {
 	s := &child.Sandbox{Read: confine.SystemFiles()}
 	if path, err := exec.LookPath(program); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
-			s.Read = append(s.Read, filepath.Join(filepath.Dir(filepath.Dir(path)), "lib")) // of a build in a folder of its own
+			// of a build in its own folder
+			s.Read = append(s.Read, filepath.Join(filepath.Dir(filepath.Dir(path)), "lib"))
 		}
 	}
 	return s
 }
 
-// sandbox is that of ffmpeg or ffprobe for a source: it reads the folder of a file, and connects only to the proxy or the
-// relay, where there is one. It is nil for a camera of this machine.
+// sandbox returns the sandbox of ffmpeg or ffprobe for the source: access only to the folder of a file, and
+// connections only to the proxy or the relay, if any. nil for a camera of this machine.
 func (r *route) sandbox(program string) *child.Sandbox {
 	s := newSandbox(program)
 	switch {

@@ -20,7 +20,7 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// What each kind of source needs, and no more.
+// Each kind of source has the access it needs, and no more.
 func TestSandboxes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.mp4")
@@ -77,7 +77,7 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// An ffmpeg that wants to do more than decode, whoever is its user, reads no other file, writes none, and connects nowhere.
+// An ffmpeg that tries more than decoding, under any user, reads no other file, writes no file, and connects nowhere.
 func TestConfinedFFmpeg(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many ffmpegs")
@@ -119,7 +119,7 @@ func TestConfinedFFmpeg(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		args []string
-		with *child.Sandbox // nil: that of a decoder of chunks
+		with *child.Sandbox // nil: the sandbox of a Decoder
 	}{
 		{"a video", []string{"-i", hidden, "-f", "null", "-"}, nil},
 		{"bytes of a file", []string{"-f", "u8", "-ar", "1", "-ac", "1", "-i", text, "-f", "null", "-"}, nil},

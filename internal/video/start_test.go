@@ -24,11 +24,11 @@ func numbered(t testing.TB, n, key, bframes int, more ...string) string {
 	return path
 }
 
-// number returns the number in a grey frame of such a clip.
+// number returns the number in a grey frame of a numbered clip.
 func number(f Frame) int { return videotest.Number(func(x, y int) byte { return f.Data[320*y+x] }) }
 
-// The first frame of a camera is the first key frame that it sends, and no frame after that is missing, repeated or out
-// of order, also with B-frames and parameter sets that come with the key frames only. There is one connection.
+// The first frame of a camera is the first key frame sent, and no later frame is missing, repeated or out of order,
+// even with B-frames and with parameter sets only before key frames. There is one connection.
 func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera's key frames")
@@ -53,7 +53,7 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 			camera := videotest.RunCamera(t, c.clip, strings.Fields(c.options)...)
 			address, fps := "rtsp://"+camera.Addr, 25.0
 			if strings.HasPrefix(c.name, "secret") {
-				address, fps = address+"?token=geheim", 0 // it is measured
+				address, fps = address+"?token=geheim", 0 // the rate is measured
 			}
 			r := open(t, Options{URL: address, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport}, FFprobe: "/no/such/ffprobe"})
 			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 || i.Codec != "h264" || i.FPS != fps || i.Duration != 0 {
@@ -91,8 +91,8 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 	}
 }
 
-// A program whose video comes at its own speed is not analysed for the five seconds that ffmpeg takes without a limit: two
-// seconds of it, and no more, are enough to begin.
+// A program that sends video at playback speed is not analysed for ffmpeg's default of five seconds: two seconds of
+// video are enough to begin.
 func TestProgramBeginsSoon(t *testing.T) {
 	for _, format := range []string{"mpegts", "flv", "h264"} {
 		path := clip(t, "live."+format, "-i", sample(t), "-c", "copy", "-f", format)
@@ -104,8 +104,8 @@ func TestProgramBeginsSoon(t *testing.T) {
 	}
 }
 
-// Of the pictures that a camera, or the network, had kept for long, all are decoded but only the last is not late. Later on a
-// picture is late only where one came much later than others, as on a machine that was busy for long.
+// When a camera or the network has held pictures back, all are decoded, and all but the last are late. Later, a
+// picture is late only if another picture came much later than usual, as on a busy machine.
 func TestOldFramesAreLate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera")
@@ -115,7 +115,7 @@ func TestOldFramesAreLate(t *testing.T) {
 	r := open(t, Options{URL: "rtsp://" + videotest.Hold(t, camera.Addr, old), Format: Gray})
 	keepOutput(t, r, old*3/4)
 	var got []int
-	prefix := 0 // the late ones at the beginning
+	prefix := 0 // number of late frames at the beginning
 	least, before := time.Duration(math.MaxInt64), false
 	for i := range 3 * old {
 		f, err := r.Next(make([]byte, r.FrameSize()))
@@ -144,15 +144,15 @@ func TestOldFramesAreLate(t *testing.T) {
 	}
 }
 
-// withTimes is an ffmpeg that reads n pictures at a rate instead of its input, with times by an expression of the filter
-// setpts.
+// withTimes is an ffmpeg that reads n pictures at a rate instead of its input, with times from an expression of the
+// filter setpts.
 func withTimes(t *testing.T, rate, n int, times string) string {
 	return program(t, fmt.Sprintf(`while [ $# -gt 0 ]; do [ "$1" = -vf ] && filters=$2; shift; done
 exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=%d -frames:v %d -vf "setpts='%s',$filters" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -flush_packets 1 -f nut pipe:1`,
 		rate, n, times))
 }
 
-// A first frame of which ffmpeg does not know the time, which happens with one of 25 connections, comes one interval before the next.
+// A first frame whose time ffmpeg does not know (in one of 25 connections) comes one interval before the next frame.
 func TestFirstFrameWithoutATime(t *testing.T) {
 	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: withTimes(t, 25, 10, "if(N,(60+(N-1)/25)/TB,0)"), Format: NV12})
 	dst := make([]byte, r.FrameSize())
@@ -163,7 +163,7 @@ func TestFirstFrameWithoutATime(t *testing.T) {
 	}
 }
 
-// The rate of a camera with a secret address is measured from frames whose times are certain.
+// The rate of a camera with a secret address is measured only from frames with certain times.
 func TestRateAfterAFirstFrameWithoutATime(t *testing.T) {
 	for _, fps := range []float64{0, 5} {
 		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim", FFmpeg: withTimes(t, 5, 20, "if(N,(60+(N-1)/5)/TB,0)"), Format: NV12, FPS: fps})
@@ -216,7 +216,7 @@ func TestWrongTimes(t *testing.T) {
 					if err != nil {
 						t.Fatalf("frame %d of %d: %v", i, n, err)
 					}
-					// A test may stop for long, but not for an hour; a recording may have such gaps.
+					// A test may stop for long, but not for an hour; a recording may have gaps of an hour.
 					if step := f.PTS - last; step <= 0 || i > 0 && step > time.Hour+time.Minute {
 						t.Fatalf("frame %d has the time %v, after %v", i, f.PTS, last)
 					}
@@ -227,8 +227,8 @@ func TestWrongTimes(t *testing.T) {
 	}
 }
 
-// The picture of a camera with a secret address, which ffmpeg reads as an entry of a script, is refused before memory is
-// taken for it.
+// ffmpeg reads a secret address as an entry of a script. Too large a picture is refused before memory is allocated,
+// too.
 func TestLargePicturesOfASecretAddress(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a camera's key frames")

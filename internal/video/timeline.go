@@ -2,14 +2,15 @@ package video
 
 import "strings"
 
-// timeline returns the filter that gives frames times which rise, whatever the source's times do. ffmpeg would drop each frame
-// that is not after the one before, so that one wrong time far ahead would end the video.
+// timeline returns the filter that makes the times of frames rise, whatever the source's times. Without the filter,
+// ffmpeg would drop each frame not later than the frame before, so a single wrong time far ahead would end the video.
 //
-// A frame keeps its time while that is plausible. Of a live source, time may not go on by more than the frame's arrival allows:
-// the time since the last frame with a plausible time, and 2.5 frame intervals or 0.25 s, as frames come together after a
-// network has stopped. Of others, which are read as fast as they can be, it may go on by an hour. A frame whose time is not
-// plausible, or missing, is given that of its arrival, or of others one interval more than the one before. When the next one
-// continues the implausible time, the source's clock was set: times go on from there.
+// A frame keeps a plausible time. In a live source, time may advance at most by the real time since the arrival of
+// the last frame with a plausible time, plus 2.5 frame intervals or 0.25 s, because frames arrive together after a
+// pause of the network. Other sources are read as fast as possible, and time may advance by an hour. A frame with a
+// missing or implausible time gets its time of arrival if the source is live, else the time of the frame before plus
+// one interval. When the next frame continues the implausible time, the source's clock was set: times continue from
+// there.
 func (r *route) timeline() string {
 	e := timelineExpr
 	switch {
@@ -34,10 +35,12 @@ var (
 	ofRecording = strings.NewReplacer("SINCE", "3600/TB", "STEP", "ld(2)", "BACK", "0", "FORTH", "3600/TB", " ", "", "\t", "", "\n", "")
 )
 
-// timelineExpr is an expression of ffmpeg with these registers: 0 the arrival of the frame before, in µs; 1 what is added to
-// plausible times; 2 the frame interval; 3 the last plausible time and 4 its arrival; 5 whether RTSP times are not known yet,
-// see route.startArgs; 6 the result; 7 whether the time before was not plausible. SINCE is how far plausible times go beyond
-// 3, FORTH beyond an implausible one, and BACK before the last result. STEP is the time from a frame to one without a plausible time.
+// timelineExpr is an ffmpeg expression with these registers: 0 the arrival of the frame before, in µs; 1 the offset
+// added to plausible times; 2 the frame interval; 3 the last plausible time and 4 the arrival of its frame; 5 whether
+// RTSP times are still unknown, see route.startArgs; 6 the result; 7 whether the time before was implausible. SINCE
+// is how far plausible times may exceed register 3, FORTH how far they may exceed an implausible time, and BACK how
+// far they may precede the last result. STEP is the interval between a frame and a following frame without a
+// plausible time.
 const timelineExpr = `
 if(isnan(PREV_OUTPTS),
 	st(1,0); st(2,if(gte(FR,1)*lte(FR,120),1/FR,0.04)/TB); st(3,PTS); st(4,RTCTIME); st(5,UNCERTAIN); st(7,0); st(6,if(isnan(PTS),0,PTS)),

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Schemes of sources, as ClassifyURL returns them.
+// Schemes of sources, as returned by ClassifyURL.
 const (
 	SchemeFile  = "file"
 	SchemeHTTP  = "http"
@@ -19,8 +19,8 @@ const (
 	SchemeExec  = "exec"
 )
 
-// protocols are those that ffmpeg may use for each scheme, for the address itself, its redirects and the entries of its
-// playlists: never the file system for a network address.
+// protocols are the protocols allowed to ffmpeg for each scheme, for the address, its redirects and the entries of
+// its playlists: a network address never gets access to the file system.
 var protocols = map[string][]string{
 	SchemeFile:  {"file"},
 	SchemeHTTP:  {"http", "https", "tcp", "tls", "crypto"},
@@ -33,19 +33,19 @@ var protocols = map[string][]string{
 	SchemeExec:  {"pipe"},
 }
 
-// Protocols returns the default allow-list for a scheme, or nil for an unknown one.
+// Protocols returns the default allow-list for a scheme, nil for an unknown scheme.
 func Protocols(scheme string) []string { return append([]string(nil), protocols[scheme]...) }
 
-// ClassifyURL returns the scheme of a source. It decides by form alone, without access to the file system or the network;
-// whether such a source is allowed is the caller's policy.
+// ClassifyURL returns the scheme of a source, from the form alone, without access to the file system or the network;
+// the caller decides whether the source is allowed.
 //
 //	clip.mp4, ./a:b.mp4, /x/y.mkv, file:NAME, file:///x/y.mkv   file
 //	http://HOST/..., https, rtsp, rtsps, rtmp, rtmps            themselves
 //	/dev/videoN, v4l2:/dev/videoN                               v4l2
 //	exec:PROGRAM ARG ...                                        exec
 //
-// A word followed by a colon is always a scheme, so that "concat:" or "pipe:" cannot reach ffmpeg in a file name; a file
-// with such a name is written as ./NAME or file:NAME. The error does not contain the address.
+// A word followed by a colon is always a scheme, so "concat:" or "pipe:" cannot reach ffmpeg in a file name; write a
+// file name of this form as ./NAME or file:NAME. The error does not contain the address.
 func ClassifyURL(raw string) (scheme string, err error) {
 	s, _, err := parseSource(raw)
 	return s, err
@@ -59,8 +59,8 @@ func isNetwork(scheme string) bool {
 	return true
 }
 
-// isLive reports whether frames come at the speed at which they play, unless the source is a recording. HTTP may be
-// faster, as are programs.
+// isLive reports whether frames come at playback speed, unless the source is a recording. HTTP and programs may be
+// faster.
 func isLive(scheme string) bool {
 	switch scheme {
 	case SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS:
@@ -69,8 +69,8 @@ func isLive(scheme string) bool {
 	return false
 }
 
-// parseSource returns the scheme and the target for ffmpeg: a path, a device, a command, or an address. Addresses are
-// parsed and formatted again, so that ffmpeg cannot read another host in them.
+// parseSource returns the scheme and ffmpeg's target: a path, a device, a command, or an address. Addresses are
+// parsed and formatted again, so that ffmpeg cannot read another host from the text.
 func parseSource(raw string) (scheme, target string, err error) {
 	switch {
 	case strings.TrimSpace(raw) == "":
@@ -121,7 +121,7 @@ func parseSource(raw string) (scheme, target string, err error) {
 	return "", "", &UnknownSchemeError{word}
 }
 
-// UnknownSchemeError is the error of an address with a scheme that ffmpeg may not read.
+// UnknownSchemeError is the error of an address with a scheme not allowed to ffmpeg.
 type UnknownSchemeError struct{ Scheme string }
 
 // Error implements error.
@@ -146,7 +146,7 @@ func cutScheme(raw string) (word, rest string, ok bool) {
 	return strings.ToLower(word), rest, true
 }
 
-// filePath parses what follows "file:": with "//" a percent-encoded URL, else a plain path.
+// filePath parses the text after "file:": with "//" a percent-encoded URL, else a plain path.
 func filePath(rest string) (string, error) {
 	if !strings.HasPrefix(rest, "//") {
 		if rest == "" {
@@ -166,7 +166,7 @@ func filePath(rest string) (string, error) {
 }
 
 // splitCommand splits a command into words at blanks. Single and double quotes keep blanks. There are no escapes,
-// variables or patterns, because no shell runs it.
+// variables or patterns, because no shell runs the command.
 func splitCommand(s string) ([]string, error) {
 	var words []string
 	var word strings.Builder

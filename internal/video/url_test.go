@@ -72,7 +72,7 @@ func TestEverySchemeHasItsProtocols(t *testing.T) {
 	}
 }
 
-// The host that is dialled is the one that is read here.
+// ffmpeg dials the same host that parseSource reads.
 func TestHostOfATarget(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://u:p@h.example:80/x": "h.example", "rtsp://[::1]:554/": "::1", "http://a@b@c/": "c",
@@ -109,7 +109,8 @@ func TestIsPrivateAddr(t *testing.T) {
 	}
 }
 
-// Addresses of this machine are refused in every form, and all addresses where those of the machine are unknown.
+// Addresses of this machine are refused in every form. All addresses are refused when this machine's addresses are
+// unknown.
 func TestOwnAddressesAreNotPublic(t *testing.T) {
 	defer func(f func() ([]net.Addr, error)) { interfaceAddrs = f }(interfaceAddrs)
 	interfaceAddrs = func() ([]net.Addr, error) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// cameraArgs requests the wanted size and rate from the device. The driver chooses the nearest that it supports, and the
-// filters adapt it.
+// cameraArgs requests the wanted size and rate from the device. The driver chooses the nearest supported size and
+// rate, and the filters do the rest.
 func (o *Options) cameraArgs() (args []string) {
 	args = []string{"-f", "v4l2"}
 	if o.Width > 0 && o.Height > 0 {
@@ -20,8 +20,8 @@ func (o *Options) cameraArgs() (args []string) {
 	return args
 }
 
-// cameraError adds what to do to the error of a device. The end of its video is an error too: ffmpeg ends with status 0
-// when a camera is unplugged.
+// cameraError adds advice to the error of a device. The end of a device's video is an error too: ffmpeg ends with
+// status 0 when a camera is unplugged.
 func (r *Reader) cameraError(err error) error {
 	var e *Error
 	switch {

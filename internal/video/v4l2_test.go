@@ -29,8 +29,8 @@ func TestCameraArgs(t *testing.T) {
 	}
 }
 
-// TestCameraFailures opens devices that are no cameras with the real ffmpeg. It needs neither a camera nor a kernel
-// module for one.
+// TestCameraFailures opens devices that are no cameras with the real ffmpeg. The test needs no camera and no kernel
+// module.
 func TestCameraFailures(t *testing.T) {
 	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address (no such file; is the camera connected?")
 	refuse(t, Options{URL: "v4l2:/dev/null", Width: 64, Height: 48, FPS: 5}, NotVideo, "lower number")
@@ -47,8 +47,7 @@ func TestCameraFailures(t *testing.T) {
 	}
 }
 
-// TestUnplugged: ffmpeg ends with status 0 when a camera is unplugged. A script takes its place, which writes real frames
-// and then ffmpeg's message.
+// ffmpeg ends with status 0 when a camera is unplugged. Here a script writes real frames and then ffmpeg's message.
 func TestUnplugged(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "ffmpeg")
 	text := `#!/bin/sh

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// startProcessorTime is what ffmpeg may use besides before its first frame: it loads its libraries and analyses the source.
+	// startProcessorTime is ffmpeg's additional processor time before the first frame, for loading libraries and
+	// analysing the source.
 	startProcessorTime = time.Second
 	// leastCheck is the least time between two checks of the processor time.
 	leastCheck = 20 * time.Millisecond
 )
 
-// startTime is what ffmpeg may use besides before its first frame. Who connects to a camera gets what it sends before its next key
-// frame, which ffmpeg decodes and does not return: only the clock bounds that.
+// startTime is ffmpeg's additional processor time before the first frame. A camera sends frames before its next key
+// frame, and ffmpeg decodes these frames without returning them: only the time-out bounds this work.
 func startTime(scheme string, timeout time.Duration) time.Duration {
 	if scheme == SchemeRTSP || scheme == SchemeRTSPS {
 		return startProcessorTime + timeout
@@ -27,21 +28,21 @@ func startTime(scheme string, timeout time.Duration) time.Duration {
 	return startProcessorTime
 }
 
-// errProcessorTime is the end of a wait in which ffmpeg has used up its processor time.
+// errProcessorTime is the error of a wait in which ffmpeg has used up its processor time.
 var errProcessorTime = errors.New("ffmpeg has used up its processor time")
 
-// waiting is the wait for ffmpeg's next frame: until a deadline, or until ffmpeg has used too much processor time without a
-// frame. An ffmpeg that waits for its source, or for a processor, uses none. Elsewhere than on Linux the processor time of an
-// ffmpeg that runs is not known, and not bounded.
+// waiting is the wait for ffmpeg's next frame: until a deadline, or until ffmpeg has used too much processor time
+// without a frame. An ffmpeg that waits for its source or for a processor uses no processor time. Except on Linux,
+// the processor time of a running ffmpeg is unknown, and not bounded.
 //
-// setDeadline and report may be called by any goroutine; until, frame and tooMuch are for one at a time.
+// setDeadline and report may be called by any goroutine; calls of until, frame and tooMuch must not overlap.
 type waiting struct {
 	ffmpeg  *child.Process
 	setting time.Duration       // Options.MaxTime
 	max     time.Duration       // processor time for a frame; 0 = no bound
 	used    func(time.Duration) // Options.Used
 	from    time.Duration       // processor time at the last frame
-	start   time.Duration       // that may be used besides; 0 after the first frame
+	start   time.Duration       // additional processor time; 0 after the first frame
 
 	mu       sync.Mutex
 	deadline time.Time     // zero = none
@@ -49,13 +50,13 @@ type waiting struct {
 	reported time.Duration // to used
 }
 
-// newWaiting returns the wait for frames of which at most fps a second are returned, 0 for all.
+// newWaiting returns the wait for frames returned at a rate of at most fps a second, 0 for no bound.
 func newWaiting(p *child.Process, maxTime time.Duration, fps float64, used func(time.Duration)) *waiting {
 	return &waiting{ffmpeg: p, setting: maxTime, max: maxTimeOfFrame(maxTime, fps), used: used, start: startProcessorTime}
 }
 
-// maxTimeOfFrame is the processor time that ffmpeg may use without a frame. Below one frame a second, it decodes what it does
-// not return.
+// maxTimeOfFrame is ffmpeg's processor time without a frame. Below one frame a second, ffmpeg also decodes the frames
+// dropped by FPS.
 func maxTimeOfFrame(maxTime time.Duration, fps float64) time.Duration {
 	if fps > 0 && fps < 1 {
 		return time.Duration(min(float64(maxTime)/fps, math.MaxInt64/4))
@@ -63,7 +64,7 @@ func maxTimeOfFrame(maxTime time.Duration, fps float64) time.Duration {
 	return maxTime
 }
 
-// setDeadline sets the deadline, also of a wait in progress; the zero time removes it.
+// setDeadline sets the deadline, also of a wait in progress; the zero time removes the deadline.
 func (w *waiting) setDeadline(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +81,8 @@ func (w *waiting) apply() {
 	_ = w.ffmpeg.Stdout.SetReadDeadline(at)
 }
 
-// until waits until ffmpeg begins to write a frame. Errors are those of reading, os.ErrDeadlineExceeded after the deadline,
-// and errProcessorTime.
+// until waits until ffmpeg begins to write a frame. The error is a reading error, os.ErrDeadlineExceeded after the
+// deadline, or errProcessorTime.
 func (w *waiting) until(n *nutReader) error {
 	if w.max == 0 {
 		return nil // reading waits
@@ -102,8 +103,8 @@ func (w *waiting) until(n *nutReader) error {
 	}
 }
 
-// checkAfter says that the processor time is to be checked when one thread may have used half of what is left, or never if
-// that is 0.
+// checkAfter schedules the check of the processor time for when a single thread may have used half of left, or never
+// if left is 0.
 func (w *waiting) checkAfter(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,14 +122,14 @@ func (w *waiting) over() bool {
 	return !w.deadline.IsZero() && !time.Now().Before(w.deadline)
 }
 
-// frame says that a frame has begun.
+// frame records that a frame has begun.
 func (w *waiting) frame() {
 	if w.max > 0 || w.used != nil {
 		w.from, w.start = max(w.from, w.report()), 0
 	}
 }
 
-// report tells used what ffmpeg has used since the last call, and returns what it has used in all.
+// report passes the processor time since the last call to used, and returns the total.
 func (w *waiting) report() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

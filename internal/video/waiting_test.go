@@ -17,14 +17,15 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// needCPU skips a test where the processor time of a child that runs is not known.
+// needCPU skips a test where the processor time of a running child is unknown.
 func needCPU(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the processor time of a child that runs is not known here")
 	}
 }
 
-// startWaiting starts a Python script. wait waits for a byte of it, for which it may use so much processor time, and reads it.
+// startWaiting starts a Python script. wait waits for a byte from the script, for at most the processor time most,
+// and reads the byte.
 func startWaiting(t *testing.T, script string, most time.Duration) (wait func() error, used *atomic.Int64) {
 	t.Helper()
 	needCPU(t)
@@ -46,7 +47,7 @@ func startWaiting(t *testing.T, script string, most time.Duration) (wait func() 
 	}, used
 }
 
-// A child may use its processor time for each frame, however many there are, and a second more before the first one.
+// A child may use its processor time for each frame, however many frames, and a second more before the first frame.
 func TestProcessorTimeOfEachFrame(t *testing.T) {
 	const most, each = 200 * time.Millisecond, 150 * time.Millisecond
 	wait, used := startWaiting(t, `
@@ -77,7 +78,7 @@ while True: pass
 	}
 }
 
-// A child that uses no processor time, since its source sends nothing or others have the processors, waits for its deadline.
+// A child that uses no processor time (its source sends nothing, or the processors are busy) waits for its deadline.
 func TestWaitingUsesNoProcessorTime(t *testing.T) {
 	needCPU(t)
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
@@ -91,7 +92,7 @@ func TestWaitingUsesNoProcessorTime(t *testing.T) {
 	}
 }
 
-// The deadline holds, also one that is set while a wait goes on, and for reading what has begun.
+// The deadline holds, even if set during a wait, and while reading a frame that has begun.
 func TestDeadlineWhileWaiting(t *testing.T) {
 	p, err := child.Start(t.Context(), child.Spec{Path: "sleep", Args: []string{"1000"}})
 	if err != nil {
@@ -115,7 +116,7 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	}
 }
 
-// The processor time is not checked while a frame is read that has begun: the deadline holds.
+// The processor time is not checked while reading a frame that has begun: the deadline holds.
 func TestReadingWhatHasBegun(t *testing.T) {
 	p, err := child.Start(t.Context(), child.Spec{Path: "sh", Args: []string{"-c", "printf ab; sleep 0.3; printf c"}})
 	if err != nil {
@@ -137,8 +138,8 @@ func TestReadingWhatHasBegun(t *testing.T) {
 	}
 }
 
-// An ffmpeg that decodes and has no picture to show for it is ended, and the error names the setting: one of chunks, and one that
-// reads from the network. What it has used is reported.
+// An ffmpeg that decodes without returning a picture is ended, and the error names the setting: for a Decoder, and
+// for a network source. The processor time used is reported.
 func TestDecodingWithoutPictures(t *testing.T) {
 	needCPU(t)
 	const most = 50 * time.Millisecond
@@ -198,7 +199,7 @@ func TestDecodingWithoutPictures(t *testing.T) {
 	}
 }
 
-// Frames that FPS leaves out are decoded, and take time.
+// Frames dropped by FPS are decoded, and take time.
 func TestProcessorTimeOfFewFrames(t *testing.T) {
 	for fps, want := range map[float64]time.Duration{0: time.Second, 30: time.Second, 1: time.Second, 0.25: 4 * time.Second, 1e-300: 1 << 60} {
 		if got := maxTimeOfFrame(time.Second, fps); got < want || got > want && want < 1<<60 {
@@ -207,7 +208,7 @@ func TestProcessorTimeOfFewFrames(t *testing.T) {
 	}
 }
 
-// Before its first key frame, a camera has as much processor time as time.
+// Before its first key frame, a camera may use processor time for as long as the time-out lasts.
 func TestProcessorTimeOfTheStart(t *testing.T) {
 	for scheme, want := range map[string]time.Duration{SchemeRTSP: 11 * time.Second, SchemeRTSPS: 11 * time.Second, SchemeHTTP: time.Second, SchemeHTTPS: time.Second} {
 		if got := startTime(scheme, 10*time.Second); got != want {
@@ -216,7 +217,7 @@ func TestProcessorTimeOfTheStart(t *testing.T) {
 	}
 }
 
-// An ffprobe has no more processor time than time; one that has used it up says so.
+// An ffprobe has no more processor time than time; the error says when the processor time is used up.
 func TestProbeIsBounded(t *testing.T) {
 	needCPU(t)
 	for script, want := range map[string]struct {

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// readByFFmpeg are endings of paths of files and playlists, which have times, and which ffmpeg opens without a look before.
+// readByFFmpeg are the path endings of files and playlists with times; ffmpeg opens these without a look at their
+// beginning.
 var readByFFmpeg = []string{".m3u8", ".mpd", ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts", ".m2ts", ".flv", ".avi", ".ogv", ".mpg"}
 
 // web reads an HTTP source in this process.
@@ -28,15 +29,16 @@ type web struct {
 	src    source
 }
 
-// newWeb returns the reader of an HTTP source that connects by d.
+// newWeb returns the reader of an HTTP source that connects with d.
 func newWeb(d *dialer, source *url.URL) *web {
 	w := &web{user: source.User, src: d.src}
 	own := *source
 	own.User = nil
 	w.source = &own
 	t := &http.Transport{
-		DialContext:         func(ctx context.Context, _, address string) (net.Conn, error) { return d.dial(ctx, address) },
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // cameras sign their certificates; ffmpeg does not verify them either
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return d.dial(ctx, address) },
+		// cameras sign their certificates; ffmpeg does not verify them either
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
 		DisableCompression:  true,
 		MaxIdleConns:        1,
 		IdleConnTimeout:     time.Minute,
@@ -49,7 +51,8 @@ func newWeb(d *dialer, source *url.URL) *web {
 	return w
 }
 
-// get requests the source, with user and password if its server asks for them. The response is that of the last request.
+// get requests the source, with user and password if the server asks for them. The response is the response to the
+// last request.
 func (w *web) get(ctx context.Context, header http.Header) (*http.Response, error) {
 	for again := false; ; again = true {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.source.String(), nil)
@@ -66,7 +69,7 @@ func (w *web) get(ctx context.Context, header http.Header) (*http.Response, erro
 		resp, err := w.client.Do(r)
 		if err != nil {
 			var of *url.Error
-			if errors.As(err, &of) { // it has the address
+			if errors.As(err, &of) { // the error text has the address
 				err = of.Err
 			}
 			return nil, err
@@ -79,8 +82,8 @@ func (w *web) get(ctx context.Context, header http.Header) (*http.Response, erro
 	}
 }
 
-// feed opens the source and returns a feed if its pictures have no times; nil if ffmpeg is to open it, also if that will
-// fail, since ffmpeg says why.
+// feed opens the source and returns a feed if the pictures have no times; nil if ffmpeg is to open the source, even
+// if opening will fail, because ffmpeg states the reason.
 func (w *web) feed(ctx context.Context, o *Options) (*feed, error) {
 	ctx, end := context.WithCancel(ctx)
 	cancel := func() {
@@ -148,13 +151,13 @@ type closers struct {
 
 // Close implements io.Closer.
 func (c closers) Close() error {
-	defer c.cancel() // it also ends connections that become idle now
+	defer c.cancel() // also ends connections that become idle now
 	return c.Closer.Close()
 }
 
 func isMultipart(kind string) bool { return strings.HasPrefix(kind, "multipart/") }
 
-// isMotionJPEG reports whether a media type is that of JPEG pictures one after the other.
+// isMotionJPEG reports whether a media type means consecutive JPEG pictures.
 func isMotionJPEG(kind string) bool {
 	switch kind {
 	case "image/jpeg", "image/jpg", "image/pjpeg", "video/mjpeg", "video/x-mjpeg", "video/x-motion-jpeg", "video/jpeg":

@@ -15,9 +15,8 @@ import (
 //go:embed camera.py
 var camera string
 
-// Numbered encodes n pictures of w by h, 25 a second, with a key frame each key
-// pictures and bframes B-frames between two others, as H.264 in MP4. A picture's
-// number is in its upper left corner, see Number; w must be at least 256.
+// Numbered encodes n pictures of w by h, 25 a second, as H.264 in MP4, with a key frame every key pictures and
+// bframes consecutive B-frames. A picture's number is in its upper left corner, see Number; w must be at least 256.
 func Numbered(path string, w, h, n, key, bframes int, more ...string) error {
 	args := []string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y",
 		"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%dx%d:rate=25,format=yuv420p", w, h),
@@ -45,14 +44,13 @@ func Number(at func(x, y int) byte) (n int) {
 // Camera is an RTSP server that sends a clip in real time, see camera.py.
 type Camera struct {
 	Addr  string    // behind "rtsp://"
-	Begun time.Time // when its first picture was taken
+	Begun time.Time // when the first picture was taken
 
 	clients atomic.Int32
 	end     func()
 }
 
-// StartCamera starts a camera that sends a file of Numbered. Options are those of
-// camera.py.
+// StartCamera starts a camera that sends a file of Numbered. camera.py describes the options.
 func StartCamera(clip string, options ...string) (*Camera, error) {
 	python, err := gstreamer()
 	if err != nil {
@@ -107,7 +105,7 @@ func StartCamera(clip string, options ...string) (*Camera, error) {
 // Clients returns how many clients have connected so far.
 func (c *Camera) Clients() int { return int(c.clients.Load()) }
 
-// Stop kills the camera. It is idempotent, and for one goroutine.
+// Stop kills the camera. Stop is idempotent, and for one goroutine.
 func (c *Camera) Stop() {
 	if c.end != nil {
 		c.end()
@@ -115,8 +113,7 @@ func (c *Camera) Stop() {
 	}
 }
 
-// RunCamera starts a camera, which is killed at the end of the test. Without GStreamer
-// it skips the test.
+// RunCamera starts a camera and kills the camera at the end of the test. Without GStreamer the test is skipped.
 func RunCamera(t *testing.T, clip string, options ...string) *Camera {
 	t.Helper()
 	if err := NoRTSP(); err != nil {

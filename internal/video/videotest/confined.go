@@ -19,10 +19,10 @@ func NeedSandbox(t testing.TB) {
 	}
 }
 
-// Confined waits until this process has a child ffmpeg, and reports whether all that it has are confined.
+// Confined waits until this process has a child ffmpeg, and reports whether all child ffmpegs are confined.
 func Confined(t testing.TB) bool {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // there is no event to wait for
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // no event to wait for
 		list, err := filepath.Glob("/proc/[0-9]*/status")
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func Confined(t testing.TB) bool {
 		for _, name := range list {
 			text, err := os.ReadFile(name)
 			if err != nil {
-				continue // it has ended
+				continue // the child has ended
 			}
 			fields := map[string]string{}
 			for line := range strings.Lines(string(text)) {

@@ -10,10 +10,9 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// Hardware puts a program in front of ffmpeg in PATH that behaves like an ffmpeg with
-// VAAPI, for machines without a device: it decodes in software, with the real ffmpeg.
-// With fail, a decoder of a video that uses the device ends after 3 frames, with the
-// message of a device that has failed. uses returns how many did.
+// Hardware replaces ffmpeg in PATH by a program that behaves like an ffmpeg with VAAPI, for machines without a
+// device, but decodes in software with the real ffmpeg. With fail, each decoder with the device ends after 3 frames
+// with the message of a failed device. uses returns the number of decoders with the device.
 func Hardware(t testing.TB, fail bool) (uses func() int) {
 	t.Helper()
 	real := testneeds.Program(t, "ffmpeg")

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Hold relays RTSP connections over TCP to a camera's address, as Camera.Addr is. Of
-// each connection it holds the first pictures back until so many have come, and then
-// passes all of them on at once. It ends with the test.
+// Hold relays RTSP connections over TCP to a camera's address, in the form of Camera.Addr. For each connection, Hold
+// keeps the first pictures back until all of them have come, and then forwards them at once. The end of the test ends
+// Hold.
 func Hold(t *testing.T, camera string, pictures int) (addr string) {
 	t.Helper()
 	host, path, _ := strings.Cut(camera, "/")

@@ -13,11 +13,10 @@ import (
 //go:embed rtsp.py
 var rtspServer string
 
-// gstreamer returns a Python that has GStreamer's RTSP server, or an error that
-// says what to install.
+// gstreamer returns a Python with GStreamer's RTSP server, or an error that says what to install.
 func gstreamer() (python string, err error) {
 	var out []byte
-	for _, python := range []string{"python3", "/usr/bin/python3"} { // the one with apt's modules, if another one comes first in PATH
+	for _, python := range []string{"python3", "/usr/bin/python3"} { // the second has apt's modules
 		if out, err = exec.Command(python, "-c", "import gi; gi.require_version('GstRtspServer', '1.0')").CombinedOutput(); err == nil {
 			return python, nil
 		}
@@ -25,15 +24,14 @@ func gstreamer() (python string, err error) {
 	return "", fmt.Errorf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good: %s", out)
 }
 
-// NoRTSP returns why RTSP would skip the test, nil if it would not.
+// NoRTSP returns why RTSP would skip the test, nil if RTSP would run.
 func NoRTSP() error {
 	_, err := gstreamer()
 	return err
 }
 
-// RTSP starts GStreamer's RTSP server, as rtsp.py describes it, and returns the
-// address behind "rtsp://". stop kills it; so does the end of the test. Without
-// GStreamer it skips the test.
+// RTSP starts GStreamer's RTSP server, as described in rtsp.py, and returns the address without "rtsp://". stop and
+// the end of the test kill the server. Without GStreamer the test is skipped.
 func RTSP(t *testing.T, args ...string) (addr string, stop func()) {
 	t.Helper()
 	python, err := gstreamer()

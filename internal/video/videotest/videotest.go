@@ -14,8 +14,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// encoders make chunks as browsers do: no frame depends on a later one, and each
-// tenth is a key frame.
+// encoders make chunks like browsers: no frame depends on a later frame, and every tenth is a key frame.
 var encoders = map[string][]string{
 	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
 	"vp8":  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0", "-g", "10", "-f", "ivf"},
@@ -29,8 +28,7 @@ var Codecs = []string{"h264", "vp8", "vp9", "av1"}
 // Luma is the brightness of all pixels of the n-th frame of Chunks.
 func Luma(n int) int { return 16 + 4*(n%50) }
 
-// Chunks encodes n frames of w by h, each of one brightness; more are further
-// arguments of the encoder.
+// Chunks encodes n frames of w by h, each of one brightness; more are further arguments of the encoder.
 func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
 	t.Helper()
 	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*mod(N,50)':cb=128:cr=128", w, h)
@@ -67,8 +65,8 @@ func split(codec string, b []byte) (list [][]byte) {
 	return list
 }
 
-// Hidden returns n chunks of VP9 of w by h that a decoder decodes and does not show, each of which takes some milliseconds,
-// behind the ordinary ones that Chunks makes.
+// Hidden returns the chunks of Chunks, followed by n chunks of VP9 of w by h that are decoded but not shown; each
+// takes some milliseconds to decode.
 func Hidden(t testing.TB, w, h, shown, n int) (list [][]byte) {
 	t.Helper()
 	list = Chunks(t, "vp9", w, h, shown, "-g", "1")
@@ -83,7 +81,7 @@ func Hidden(t testing.TB, w, h, shown, n int) (list [][]byte) {
 	return list
 }
 
-// IVF returns a file of chunks, each of which has its number as its time, in 1/30 s.
+// IVF returns a file of the chunks; a chunk's time is its number, in 1/30 s.
 func IVF(fourcc string, w, h int, list [][]byte) []byte {
 	le := binary.LittleEndian
 	b := append([]byte("DKIF\x00\x00\x20\x00"), fourcc...)
