@@ -48,8 +48,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// leastAllocs returns how many allocations a call of f makes: the least of up to five measurements. An allocation that f makes
-// is in each of them. AllocsPerRun also counts what the runtime allocates meanwhile, as for a new thread of a busy machine.
+// leastAllocs returns the number of allocations of a call of f: the least of up to five measurements. AllocsPerRun
+// also counts allocations by the runtime, such as for a new thread on a busy machine; the least measurement is free
+// of these.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(5, f)
 	for i := 1; i < 5 && least > 0; i++ {

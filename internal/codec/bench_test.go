@@ -30,7 +30,7 @@ func BenchmarkJPEG640x480ToGray96(b *testing.B) {
 	benchJPEG(b, 640, 480, Target{Width: 96, Height: 96, Color: Gray})
 }
 
-// What a detector takes from a camera's picture, which is busier than the scene.
+// A detector's decoding of a photo, busier than the test scene.
 func benchPhoto(b *testing.B, w, h int) {
 	tg := Target{Width: w, Height: h, Layout: NCHW, Type: FP32, Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
 	d := NewDecoder(Limits{})
@@ -67,7 +67,7 @@ func BenchmarkRGB24Floats(b *testing.B) { benchRaw(b, RGB24, Target{Layout: NCHW
 func BenchmarkNV12To224(b *testing.B)   { benchRaw(b, NV12, nchw224) }
 func BenchmarkNV12Full(b *testing.B)    { benchRaw(b, NV12, Target{}) }
 
-// A PNG of a photo's kind, for comparison also with image/png, which this package used.
+// A PNG of the photo, also for comparison with image/png, the decoder used before.
 func BenchmarkPNG(b *testing.B) {
 	for _, size := range [][2]int{{640, 480}, {1280, 720}, {4000, 3000}} {
 		pic := pngOf(b, busy(size[0], size[1]))

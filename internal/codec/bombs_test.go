@@ -32,17 +32,17 @@ func vp8x(flags byte, w, h int) string {
 	return string([]byte{flags, 0, 0, 0}) + le24(w-1) + le24(h-1)
 }
 
-// vp8l is the start of a lossless picture that claims a size.
+// vp8l is the start of a lossless picture with the claimed size.
 func vp8l(w, h int) string {
 	return string(binary.LittleEndian.AppendUint32([]byte{0x2f}, uint32(w-1|(h-1)<<14))) + strings.Repeat("\x00", 40)
 }
 
-// vp8 is the start of a lossy one.
+// vp8 is the start of a lossy picture with the claimed size.
 func vp8(w, h int) string {
 	return "\x10\x02\x00\x9d\x01\x2a" + string([]byte{byte(w), byte(w >> 8), byte(h), byte(h >> 8)}) + strings.Repeat("\x00", 40)
 }
 
-// anmf is a frame of an animation at the origin, with a picture in it.
+// anmf is a frame of an animation at the origin, with the picture.
 func anmf(w, h int, picture string) string {
 	return le24(0) + le24(0) + le24(w-1) + le24(h-1) + "\x00\x00\x00\x00" + picture
 }
@@ -53,8 +53,8 @@ func pngChunk(name string, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[4:]))
 }
 
-// A small picture that claims to be large, or decompresses to much, allocates at most
-// what the size in its header allows, wherever in the file the larger size is.
+// A small picture that claims a large size, or decompresses to much data, allocates no more than the size in its
+// header allows, wherever in the file the larger size is.
 func TestDecompressionBombs(t *testing.T) {
 	const side = 16000 // a gigabyte of RGBA
 	var zeros bytes.Buffer
@@ -110,8 +110,7 @@ func TestDecompressionBombs(t *testing.T) {
 	}
 }
 
-// Bytes that were changed on the way are an error where the format has a
-// checksum, and never a panic where it has none.
+// Bytes changed in transit are an error where the format has a checksum, and elsewhere never cause a panic.
 func TestChangedBytes(t *testing.T) {
 	d := NewDecoder(Limits{MaxPixels: 1 << 16})
 	dst := make([]byte, 8*8*3)

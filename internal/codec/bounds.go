@@ -2,7 +2,7 @@ package codec
 
 import "fmt"
 
-// checkDecoded refuses a picture of which too many pixels would be decoded.
+// checkDecoded refuses a picture with too many pixels to decode.
 func (l Limits) checkDecoded(j *job) error {
 	f, w, h := 1, j.info.Width, j.info.Height
 	if j.info.Kind == JPEG {
@@ -25,9 +25,8 @@ func (l Limits) checkDecoded(j *job) error {
 		ErrTooLarge, w*h, j.info.Kind, j.info.Width, j.info.Height, how, l.MaxDecoded, advice)
 }
 
-// memory is an upper bound of the bytes that decoding takes beside dst: what the library
-// allocates, the decoded pixels and rows of them. It does not count tables of a fixed
-// size, less than 200 KB.
+// memory is an upper bound of the memory for decoding besides dst, in bytes: the library's allocations, and the
+// decoded pixels and rows. Tables of fixed size (less than 200 KB) are not counted.
 func (j *job) memory() int {
 	i := &j.info
 	rows := 16 * j.tw // interpolated and converted rows of the target
@@ -74,7 +73,7 @@ func (j *job) shrink() int {
 	part := j.part.stored(info.Orientation, uw, uh)
 	f := shrinkFor(part.Width, part.Height, dw, dh)
 	for !j.whole() && f > 1 && (part.Width/f < dw || part.Height/f < dh || min(dw, dh) < 4) {
-		f /= 2 // only the region's outermost pixels may be mixed with pixels outside of it
+		f /= 2 // mix only the region's outermost pixels with pixels outside
 	}
 	return f
 }

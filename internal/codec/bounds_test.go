@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// A large picture may have MaxPerByte pixels for each byte and not one more; a smaller one
-// any number.
+// A large picture may have MaxPerByte pixels per byte and no more; a smaller picture any number.
 func TestPixelsPerByte(t *testing.T) {
 	l := Limits{MaxPerByte: 1000}
 	of := func(w, h uint32, n int) []byte {
@@ -36,7 +35,7 @@ func TestPixelsPerByte(t *testing.T) {
 	}
 }
 
-// MaxDecoded bounds what is decoded, which for a JPEG depends on the target.
+// MaxDecoded bounds the decoded pixels; for a JPEG their number depends on the target.
 func TestPixelsThatAreDecoded(t *testing.T) {
 	m := scene(800, 600)
 	pics := map[string][]byte{"jpeg": jpegOf(t, m, 80), "png": pngOf(t, m)}
@@ -44,7 +43,7 @@ func TestPixelsThatAreDecoded(t *testing.T) {
 	for name, b := range pics {
 		for _, c := range []struct {
 			side, limit int
-			ok          bool // for a JPEG that is decoded at a reduced size
+			ok          bool // for a JPEG decoded at a reduced size
 		}{{300, 400*300 - 1, false}, {300, 400 * 300, true}, {60, 100*75 - 1, false}, {60, 100 * 75, true}, {60, 800*600 - 1, true}, {700, 800*600 - 1, false}, {700, 800 * 600, true}, {60, 800 * 600, true}} {
 			d := NewDecoder(Limits{MaxDecoded: c.limit})
 			tg := Target{Width: c.side, Height: c.side}
@@ -57,8 +56,7 @@ func TestPixelsThatAreDecoded(t *testing.T) {
 	}
 }
 
-// Decoding that takes longer than MaxTime ends with an error that names the setting, and
-// the decoder can be used again.
+// Decoding for longer than MaxTime ends with an error that names the setting. The decoder stays usable.
 func TestTimeOfDecoding(t *testing.T) {
 	pics := quadPictures(t)
 	pics["large.jpg"], pics["large.png"] = jpegOf(t, busy(900, 700), 90), pngOf(t, busy(900, 700))
@@ -80,7 +78,7 @@ func TestTimeOfDecoding(t *testing.T) {
 	}
 }
 
-// account counts what was charged.
+// account counts charges.
 type account struct {
 	held, most, limit int64
 }
@@ -98,8 +96,8 @@ func (a *account) Charge(n int64) error {
 
 func (a *account) Refund(n int64) { a.held -= n }
 
-// The memory that decoding takes is charged before, is at least what is allocated, and
-// is refunded whether decoding succeeds or not.
+// The memory for decoding is charged in advance, is not less than the allocation, and is refunded after success and
+// failure.
 func TestMemoryIsCharged(t *testing.T) {
 	pics := quadPictures(t)
 	m := scene(1200, 900)
@@ -136,7 +134,7 @@ func TestMemoryIsCharged(t *testing.T) {
 	}
 }
 
-// The bound of a library's memory is that which was charged.
+// The bound of a library's memory is the charged memory.
 func TestMemoryOfCoefficients(t *testing.T) {
 	b := quadPictures(t)["progressive.jpg"]
 	info, err := Header(b)

@@ -1,8 +1,7 @@
 package codec
 
-// Fixed-point BT.601, 16 bits of fraction; the constants are those of JFIF
-// (full range) and of Recommendation BT.601 (limited range: luma 16..235, chroma
-// 16..240).
+// Fixed-point BT.601, 16 bits of fraction; the constants come from JFIF (full range) and Recommendation BT.601
+// (limited range: luma 16..235, chroma 16..240).
 
 func clamp(v int32) byte {
 	if uint32(v) <= 255 {

@@ -2,8 +2,8 @@ package codec
 
 import "bytes"
 
-// Container returns "WebM" or "MP4" for bytes that begin as pieces of these containers do, such as those that a browser's
-// MediaRecorder makes, and "" for others.
+// Container returns "WebM" or "MP4" for bytes that begin like a piece of one of these containers, for example from a
+// browser's MediaRecorder, and "" for other bytes.
 func Container(b []byte) string {
 	switch {
 	case bytes.HasPrefix(b, []byte{0x1A, 0x45, 0xDF, 0xA3}), bytes.HasPrefix(b, []byte{0x1F, 0x43, 0xB6, 0x75}):
@@ -22,7 +22,7 @@ func Container(b []byte) string {
 	return ""
 }
 
-// ContainerHint says what to send in place of pieces of a container.
+// ContainerHint says what to send instead of pieces of a container.
 func ContainerHint(name string) string {
 	return name + " pieces, as a browser's MediaRecorder makes them, are not taken: send each chunk of a VideoEncoder (codec h264, vp8, vp9 or av1) or single pictures; `millrace stream FILE` sends a recording"
 }

@@ -2,10 +2,10 @@ package codec
 
 import "time"
 
-// Cost estimates how long decoding a picture of n bytes takes, to decide where it is decoded. It is
-// what the kinds of pictures that take longest took on one core of a server of 2020, rounded up: a
-// size costs as much as each coded byte of it can make it cost, so that neither a small file that
-// is a large picture nor a small picture in a large file is taken for cheap.
+// Cost estimates the decoding time of a picture of n bytes, for deciding where to decode the picture. The estimate is
+// a cost per pixel plus a cost per coded byte, measured with the slowest pictures of each kind on one core of a
+// server of 2020, and rounded up. So neither a large picture in a small file nor a small picture in a large file
+// counts as cheap.
 func (i *Info) Cost(n int) time.Duration {
 	pixels := i.Width * i.Height
 	perPixel, perByte := 0, 0 // nanoseconds
@@ -24,5 +24,5 @@ func (i *Info) Cost(n int) time.Duration {
 	return time.Duration(perPixel*pixels + perByte*n)
 }
 
-// CostOfPixels is Cost for a picture that is not coded.
+// CostOfPixels is Cost for an uncoded picture.
 func CostOfPixels(width, height int) time.Duration { return time.Duration(2 * width * height) }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pictures of common sizes are cheap and the largest that the bounds let through are not, by their pixels,
-// their bytes or their scans. Reading the cost allocates nothing.
+// Pictures of common sizes are cheap. The largest allowed pictures are not cheap, by pixels, bytes or scans. Cost
+// allocates nothing.
 func TestCost(t *testing.T) {
 	const heavy = 25 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// scansOf is the header of a progressive picture, and that many headers of scans.
+// scansOf is the header of a progressive picture, with the given number of scan headers.
 func scansOf(t *testing.T, side, scans int) []byte {
 	b := jpegResized(jpegOf(t, scene(64, 48), 90), side, side)
 	i := bytes.Index(b, []byte{0xff, 0xc0})

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Every encoding, to several sizes and channel orders: the middle of each
-// quadrant must have its colour.
+// Every encoding, to several sizes and channel orders: the middle of each quadrant must have the right colour.
 func TestKnownPictures(t *testing.T) {
 	sizes := [][2]int{{0, 0}, {48, 40}, {24, 20}, {12, 10}, {6, 5}, {31, 17}, {100, 90}, {48, 10}}
 	for name, b := range quadPictures(t) {
@@ -50,7 +49,6 @@ func TestKnownPictures(t *testing.T) {
 	}
 }
 
-// A lossless picture at its own size comes out byte for byte.
 func TestLosslessIsExact(t *testing.T) {
 	m := scene(61, 47)
 	got, _ := decode(t, pngOf(t, m), Target{})
@@ -59,8 +57,8 @@ func TestLosslessIsExact(t *testing.T) {
 	}
 }
 
-// turn applies an EXIF orientation pixel by pixel: where upright pixel (x, y) of a
-// w by h picture is in the stored one.
+// turn applies an EXIF orientation pixel by pixel: the place in the stored picture of the pixel (x, y) of a w by h
+// upright picture.
 func turn(o, x, y, w, h int) (int, int) {
 	switch o {
 	case 2:
@@ -221,8 +219,7 @@ func TestNorm(t *testing.T) {
 	}
 }
 
-// One decoder over many sizes, more than its table cache holds, gives what a
-// fresh decoder gives.
+// A decoder after many sizes, more than its table cache holds, gives the same result as a fresh decoder.
 func TestDecoderIsReusable(t *testing.T) {
 	d := NewDecoder(Limits{})
 	pics := quadPictures(t)

@@ -8,28 +8,25 @@ import (
 	"time"
 )
 
-// maxScratch bounds the scratch memory that a Decoder keeps between pictures, which no
-// Memory counts: more, which a large picture needed, is freed. A picture of 1920x1080
-// takes 6 MB.
+// maxScratch bounds the scratch memory that a Decoder keeps between pictures and that no Memory counts: the excess,
+// needed for a large picture, is freed. A picture of 1920x1080 takes 6 MB.
 const maxScratch = 8 << 20
 
-// maxKeptWidth is the width of pictures for which rows are kept.
+// maxKeptWidth is the largest picture width for which rows are kept.
 const maxKeptWidth = 1 << 16
 
-// Decoder decodes pictures into targets. It keeps scratch memory and
-// interpolation tables, so it is for one goroutine at a time; make one per
-// goroutine. It needs no Close: the garbage collector frees all it holds. The zero
-// Decoder is ready, with the default limits.
+// Decoder decodes pictures into targets. A Decoder keeps scratch memory and interpolation tables, so use one Decoder
+// per goroutine. Calling Close is optional: the garbage collector frees all memory. The zero Decoder is ready, with
+// the default limits.
 //
-// After the first picture of a size, Decode of a PNG, of a JPEG (with the turbojpeg
-// build) and Convert allocate nothing. x/image/webp and image/jpeg allocate the decoded
-// picture; libjpeg-turbo and libwebp allocate memory that Go does not count.
+// After the first picture of a size, Decode of a PNG, of a JPEG (with the turbojpeg build) and Convert allocate
+// nothing. x/image/webp and image/jpeg allocate the decoded picture; libjpeg-turbo and libwebp allocate memory not
+// counted by Go.
 type Decoder struct {
 	Limits Limits
-	Memory Memory // counts the memory of decoding; nil: it is not counted
-	// Drawn is how long resizing, converting and normalising took in the last call of
-	// Decode, DecodeInfo or Convert, which includes decoding; 0 when that call did not
-	// get so far, or only copied.
+	Memory Memory // counts the memory of decoding; nil: no count
+	// Drawn is the time for resizing, converting and normalising in the last call of Decode, DecodeInfo or Convert,
+	// including decoding; 0 when the call failed earlier, or only copied.
 	Drawn time.Duration
 
 	// Pace, if not nil, slows decoding down. The pauses do not count in Limits.MaxTime.
@@ -51,8 +48,8 @@ type Decoder struct {
 	deadline time.Time // of the current picture
 }
 
-// Memory counts the memory that decoding takes. Charge is called before it is taken, and
-// its error ends decoding; Refund returns the same number of bytes.
+// Memory counts the memory for decoding. Charge is called before an allocation, and its error ends decoding; Refund
+// returns the same number of bytes.
 type Memory interface {
 	Charge(bytes int64) error
 	Refund(bytes int64)
@@ -61,17 +58,13 @@ type Memory interface {
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
-// Close frees the scratch memory. It may be called twice, and the Decoder
-// may be used again afterwards.
+// Close frees the scratch memory. Close may be called twice, and the Decoder may be used again afterwards.
 func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory, Pace: d.Pace} }
 
-// Decode decodes the picture b into dst, whose length must be t.Size of the
-// upright picture (Header returns its size). After an error dst may be partly
-// written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported or
-// ErrTooLarge for a bad picture, ErrSlow, ErrRegion when t.Region does not lie in it,
-// the error of Memory.
-// Decoding a region of a JPEG decodes the whole picture, at the scale that the
-// region needs.
+// Decode decodes the picture b into dst; len(dst) must be t.Size of the upright picture (Header returns the picture's
+// size). After an error dst may be partly written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported
+// or ErrTooLarge for a bad picture, ErrSlow, ErrRegion when t.Region is not within the picture, or the error of
+// Memory. Decoding a region of a JPEG decodes the whole picture, at the scale needed for the region.
 func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 	d.Drawn = 0
 	info, err := d.Limits.Header(b)
@@ -81,8 +74,8 @@ func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 	return d.DecodeInfo(b, info, t, dst)
 }
 
-// DecodeInfo is Decode for a caller that has read the header. info must be what
-// Header returned for the same bytes and this Decoder's limits.
+// DecodeInfo is Decode after the caller has read the header. info must be Header's result for the same bytes and this
+// Decoder's limits.
 func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed, error) {
 	d.Drawn = 0
 	w, h := info.Upright()

@@ -2,8 +2,8 @@ package codec
 
 import "fmt"
 
-// EncodeJPEG appends a JPEG of w by h pixels, interleaved RGB, to dst and
-// returns it; quality is 1 to 100. Safe for concurrent use.
+// EncodeJPEG appends a JPEG of w by h pixels, interleaved RGB, to dst and returns the extended slice; quality is 1 to
+// 100. Safe for concurrent use.
 func EncodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 	if err := checkRGB(rgb, w, h); err != nil {
 		return dst, err
@@ -15,7 +15,7 @@ func EncodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 }
 
 func checkRGB(rgb []byte, w, h int) error {
-	// 65,500 is the most that a JPEG of libjpeg-turbo takes.
+	// 65,500 is the largest side of a JPEG of libjpeg-turbo.
 	if w < 1 || h < 1 || w > 65500 || h > 65500 {
 		return fmt.Errorf("codec: encode %dx%d: use sides of 1 to 65500", w, h)
 	}

@@ -9,8 +9,7 @@ import "encoding/binary"
 
 const maxTags = 256
 
-// exifOrientation reads the orientation (1 to 8) of a TIFF block; 1 when there is
-// none or the block is broken.
+// exifOrientation reads the orientation (1 to 8) of a TIFF block; 1 for a broken block or without an orientation.
 func exifOrientation(b []byte) int {
 	if len(b) < 8 {
 		return 1

@@ -34,7 +34,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// FuzzDecode looks for panics, writes outside dst, and errors that blame nobody.
+// FuzzDecode looks for panics, writes outside dst, and errors without a cause.
 func FuzzDecode(f *testing.F) {
 	for i, b := range seeds(f) {
 		f.Add(b, uint8(i), uint8(9), uint16(i))

@@ -46,7 +46,7 @@ func TestHalfOf(t *testing.T) {
 	}
 }
 
-// A picture in FP16 is the one in FP32, rounded, for each layout and order of channels.
+// A picture in FP16 is the picture in FP32, rounded, for each layout and order of channels.
 func TestHalfPictures(t *testing.T) {
 	const w, h = 7, 5
 	pixels := make([]byte, 3*w*h)
@@ -62,7 +62,7 @@ func TestHalfPictures(t *testing.T) {
 		full, half := target, target
 		full.Type, half.Type = FP32, FP16
 		a, b := make([]byte, full.Size(w, h)), make([]byte, half.Size(w, h))
-		for range 2 { // the table of numbers is made for each of them
+		for range 2 { // a change of type makes a new table of numbers
 			if _, err := d.Convert(pixels, RGB24, w, h, full, a); err != nil {
 				t.Fatal(err)
 			}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The errors of a bad picture. Errors of Header and Decode wrap one of these; other
-// errors are mistakes of the caller (target, length of dst).
+// The errors of a bad picture. Errors of Header and Decode wrap one of these; all other errors are mistakes of the
+// caller (target, length of dst).
 var (
 	ErrUnknown     = errors.New("not a JPEG, PNG or WebP picture")
 	ErrTruncated   = errors.New("picture is truncated")
@@ -21,17 +21,17 @@ var (
 // DefaultMaxPixels is the limit of the zero Limits.
 const DefaultMaxPixels = 64 << 20
 
-// freePixels is the number of pixels, that of 4096x2048, up to which a picture may have
-// any number of pixels for each byte. Encoders write a black frame of that size in 400
-// bytes (WebP, lossless) or 1 KB (PNG, a bit a pixel), and it takes 75 ms at most.
+// freePixels is the number of pixels (4096x2048) up to which a picture may have any number of pixels per byte.
+// Encoders write a black frame of this size in 400 bytes (WebP, lossless) or 1 KB (PNG, a bit a pixel), and decoding
+// takes 75 ms at most.
 const freePixels = 8 << 20
 
-// Limits bounds what pictures may claim and take. Errors name the settings of the server,
-// which have the same names in limits.
+// Limits bounds the claims and costs of pictures. Errors name the settings of the server; the names are the same in
+// limits.
 type Limits struct {
 	MaxPixels int // width times height; 0 is DefaultMaxPixels
-	// MaxDecoded bounds the pixels that are decoded: those of a PNG or WebP, and those of
-	// a JPEG at the scale at which it is decoded; 0 is no bound.
+	// MaxDecoded bounds the decoded pixels: all pixels of a PNG or WebP, and the pixels of a JPEG at its scale of
+	// decoding; 0 = no bound.
 	MaxDecoded int
 	// MaxPerByte bounds the pixels for each byte of a picture of more than 8 Mi pixels, see
 	// TooFewBytes; 0 is no bound.
@@ -48,27 +48,27 @@ func (l Limits) maxPixels() int {
 	return l.MaxPixels
 }
 
-// Info is what a picture's header contains.
+// Info is the information in a picture's header.
 type Info struct {
 	Kind          Kind
 	Width, Height int // as stored, before rotation
-	Orientation   int // EXIF, 1 to 8; 1 when there is none
+	Orientation   int // EXIF, 1 to 8; 1 if absent
 
-	animated bool // a WebP of several frames, of which the first is decoded
+	animated bool // a WebP of several frames; only the first is decoded
 
 	// For a JPEG only.
 	components   int
 	progressive  bool
-	scans        int  // of a progressive picture, counted with what looks like one in the coded data
-	jpegMemory   int  // the most bytes that the library of the build allocates
+	scans        int  // of a progressive picture, including false markers in the coded data
+	jpegMemory   int  // upper bound of allocations of the build's JPEG library
 	sparseChroma bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
 
 	// For a PNG only.
 	pngDepth, pngColor int
 	interlaced         bool
 
-	webpLossless bool // its colours or its alpha channel
-	webpMemory   int  // the most bytes that the library allocates for a WebP
+	webpLossless bool // the colours or the alpha channel
+	webpMemory   int  // upper bound of the library's allocations for a WebP
 }
 
 // Upright is the size after the orientation is applied.
@@ -82,13 +82,12 @@ func (i Info) Upright() (w, h int) {
 // Header reads the header under the default limits; see Limits.Header.
 func Header(b []byte) (Info, error) { return Limits{}.Header(b) }
 
-// Header reads kind, size and orientation without decoding pixels. It allocates memory
-// only for an error. It refuses a size over the limit, and a size for which there are too
-// few bytes. Safe for concurrent use.
+// Header reads kind, size and orientation without decoding pixels. Header allocates memory only for an error, and
+// refuses a size over the limit, and a size too large for the number of bytes. Safe for concurrent use.
 func (l Limits) Header(b []byte) (Info, error) {
 	info := Info{Kind: Sniff(b), Orientation: 1}
 	var err error
-	minBytes := 0 // the fewest bytes that can hold such a picture
+	minBytes := 0 // the least bytes for a picture of this size
 	switch info.Kind {
 	case JPEG:
 		minBytes, err = jpegHeader(b, &info)
@@ -119,8 +118,8 @@ func (l Limits) Header(b []byte) (Info, error) {
 	return info, nil
 }
 
-// TooFewBytes reports whether a picture of w by h pixels, or a key frame of a video, has more pixels for each of its n bytes than
-// MaxPerByte allows.
+// TooFewBytes reports whether a picture, or key frame of a video, of w by h pixels in n bytes has more pixels per
+// byte than MaxPerByte allows.
 func (l Limits) TooFewBytes(w, h, n int) bool {
 	p := uint64(w) * uint64(h)
 	return l.MaxPerByte > 0 && p > freePixels && p > uint64(l.MaxPerByte)*uint64(n)
@@ -136,7 +135,7 @@ func (l Limits) check(w, h int) error {
 
 func truncatedHeader(k Kind) error { return fmt.Errorf("codec: %v header: %w", k, ErrTruncated) }
 
-// pngHeader reads IHDR, and eXIf, which may precede or follow the pixels.
+// pngHeader reads IHDR, and eXIf, before or after the pixels.
 func pngHeader(b []byte, info *Info) (minBytes int, err error) {
 	const ihdrEnd = 8 + 8 + 13 + 4
 	if len(b) < ihdrEnd {
@@ -172,8 +171,8 @@ func pngHeader(b []byte, info *Info) (minBytes int, err error) {
 	return minBytes, nil
 }
 
-// webpHeader reads the RIFF chunks up to the one with the size, and, where a flag
-// announces EXIF, up to that, which follows the pixels.
+// webpHeader reads the RIFF chunks up to the chunk with the size, and, where a flag announces EXIF, up to the EXIF
+// chunk after the pixels.
 func webpHeader(b []byte, info *Info) error {
 	extended := false
 	for rest := b[12:]; len(rest) >= 8; {
@@ -242,9 +241,9 @@ func webpHeader(b []byte, info *Info) error {
 	return truncatedHeader(WebP)
 }
 
-// webpMemory sets info.webpLossless and is the most memory that the library takes: 1.5 bytes a pixel and its rows for
-// a lossy picture, 4 for each pixel and 4 for colours of a lossless one, and as much for
-// an alpha channel that is coded like one.
+// webpMemory sets info.webpLossless and returns an upper bound of the library's memory: for a lossy picture 1.5 bytes
+// a pixel and rows; for a lossless picture 4 bytes a pixel and 4 for colours; the same again for an alpha channel
+// coded like a lossless picture.
 func webpMemory(b []byte, info *Info) int {
 	pixels := ((info.Width + 15) &^ 15) * ((info.Height + 15) &^ 15)
 	n := 0

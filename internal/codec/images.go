@@ -41,8 +41,8 @@ func (d *Decoder) decodeGoWebP(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// drawImage renders a picture that a library decoded. It composites alpha in place,
-// because the picture is not used elsewhere.
+// drawImage renders a picture decoded by a library. drawImage composites alpha in place, because the picture is not
+// used elsewhere.
 func (d *Decoder) drawImage(m image.Image, j *job) error {
 	if err := sameSize(m, j.info); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (d *Decoder) drawImage(m image.Image, j *job) error {
 		s.hasAlpha = true
 	case *image.Gray:
 		s.setPacked(modelGray, m.Pix, m.Stride, 1, 1, w, h)
-	case *image.RGBA: // opaque, or premultiplied, which composites on black
+	case *image.RGBA: // opaque, or premultiplied, i.e. composited on black
 		s.setPacked(modelRGB, m.Pix, m.Stride, 4, 1, w, h)
 	case *image.NRGBA:
 		premultiply(m.Pix)

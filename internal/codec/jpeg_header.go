@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// maxScans bounds the scans of a progressive JPEG. Real ones have about ten;
-// hundreds of nearly empty ones would make a small file take minutes.
+// maxScans bounds the scans of a progressive JPEG. Usual pictures have about ten scans; hundreds of nearly empty
+// scans would make a small file take minutes.
 const maxScans = 100
 
-// jpegHeader reads the segments up to the frame header. It refuses what one of the
-// two JPEG libraries cannot decode, so that both builds behave alike.
+// jpegHeader reads the segments up to the frame header. jpegHeader refuses pictures that either JPEG library cannot
+// decode, so that both builds behave alike.
 func jpegHeader(b []byte, info *Info) (minBytes int, err error) {
 	adobe := false
 	for i := 2; ; {
@@ -57,8 +57,8 @@ func jpegHeader(b []byte, info *Info) (minBytes int, err error) {
 	}
 }
 
-// followingSegments looks for the Adobe segment between frame header and pixels, where
-// some writers put it, and for the number of components in the first scan.
+// followingSegments looks for the Adobe segment between frame header and pixels (where some writers put the segment),
+// and for the number of components in the first scan.
 func followingSegments(b []byte) (adobe bool, inScan int) {
 	for len(b) >= 5 && b[0] == 0xff {
 		n := 2 + int(binary.BigEndian.Uint16(b[2:]))
@@ -112,7 +112,7 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, inScan int, info *Info)
 	if info.scans > maxScans {
 		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
 	}
-	// The blocks of the components, whole MCUs of them. The sizes were not checked yet.
+	// The blocks of the components, in whole MCUs. The sizes were not checked yet.
 	across, down := (info.Width+8*hm-1)/(8*hm), (info.Height+8*vm-1)/(8*vm)
 	blocks := 0
 	for c := range info.components {

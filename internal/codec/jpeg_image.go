@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// decodeStdJPEG decodes a JPEG with image/jpeg. Unlike libjpeg-turbo it refuses
-// progressive pictures with both restart markers and subsampled chroma, which are
-// rare.
+// decodeStdJPEG decodes a JPEG with image/jpeg. Unlike libjpeg-turbo, image/jpeg refuses progressive pictures with
+// both restart markers and subsampled chroma; such pictures are rare.
 func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	quantised, huffman := jpegTables(b)
 	if !quantised {
@@ -34,7 +33,7 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// timedReader ends decoding at its deadline, and pauses, between two reads.
+// timedReader ends decoding at the deadline, and pauses, between two reads.
 type timedReader struct {
 	r io.Reader
 	d *Decoder
@@ -89,8 +88,8 @@ func jpegTables(b []byte) (quantised, huffman bool) {
 	return have&need == need, huffman
 }
 
-// standardTables is a segment with the Huffman tables of the JPEG standard's annex
-// K, which pictures without tables use. They are those that image/jpeg writes.
+// standardTables is a segment with the Huffman tables of the JPEG standard's annex K, the tables of pictures without
+// their own. image/jpeg writes the same tables.
 var standardTables = sync.OnceValue(func() []byte {
 	var buf bytes.Buffer
 	if err := jpeg.Encode(&buf, image.NewYCbCr(image.Rect(0, 0, 8, 8), image.YCbCrSubsampleRatio420), nil); err != nil {

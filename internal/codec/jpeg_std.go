@@ -14,14 +14,14 @@ const Turbo = false
 
 func (d *Decoder) decodeJPEG(b []byte, j *job) error { return d.decodeStdJPEG(b, j) }
 
-// scale is the factor by which a JPEG is shrunk in its decoder, and its size then.
+// scale is the factor by which the decoder shrinks a JPEG, and the size after shrinking.
 func (j *job) scale() (f, w, h int) { return 1, j.info.Width, j.info.Height }
 
 // direct reports whether a JPEG is decoded straight into dst.
 func (j *job) direct(int) bool { return false }
 
-// jpegMemory is the most memory that the library takes for a JPEG of that many blocks:
-// samples, for a progressive one all coefficients, and pixels where it converts samples.
+// jpegMemory is an upper bound of the library's memory for a JPEG of this number of blocks: samples, all coefficients
+// of a progressive JPEG, and pixels where the library converts samples.
 func jpegMemory(info *Info, blocks int, _ bool) int {
 	n := 64 * blocks
 	if info.progressive {

@@ -206,7 +206,7 @@ import (
 // Turbo is true in builds that decode and encode JPEG with libjpeg-turbo.
 const Turbo = true
 
-// scale is the factor by which a JPEG is shrunk in its decoder, and its size then.
+// scale is the factor by which the decoder shrinks a JPEG, and the size after shrinking.
 func (j *job) scale() (f, w, h int) {
 	info := &j.info
 	f = j.shrink()
@@ -216,8 +216,7 @@ func (j *job) scale() (f, w, h int) {
 	return f, (info.Width + f - 1) / f, (info.Height + f - 1) / f
 }
 
-// direct reports whether a JPEG of step bytes a pixel needs no conversion, so that it is
-// decoded straight into dst.
+// direct reports whether a JPEG of step bytes a pixel needs no conversion, and so is decoded straight into dst.
 func (j *job) direct(step int) bool {
 	f, w, h := j.scale()
 	t, info := j.target, &j.info
@@ -225,8 +224,8 @@ func (j *job) direct(step int) bool {
 		t.Type == UINT8 && step == t.Color.Channels() && (t.Layout == NHWC || step == 1)
 }
 
-// jpegMemory is the most memory that the library takes for a JPEG of that many blocks:
-// rows of each component, and for pictures of several scans all coefficients.
+// jpegMemory is an upper bound of the library's memory for a JPEG of this number of blocks: rows of each component,
+// and all coefficients of pictures with several scans.
 func jpegMemory(info *Info, blocks int, scans bool) int {
 	n := 256<<10 + 128*info.Width
 	if scans {
@@ -294,7 +293,7 @@ func (d *Decoder) turbo(b []byte, info Info, dst []byte, w, pitch, h, f int, spa
 }
 
 func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
-	// The most that the library writes, as its function tjBufSize computes it.
+	// An upper bound of the library's output, by the formula of its function tjBufSize.
 	n := C.ulong(3*((w+15)&^15)*((h+15)&^15) + 2048)
 	at := len(dst)
 	dst = slices.Grow(dst, int(n))

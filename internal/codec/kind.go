@@ -8,7 +8,7 @@ import (
 // Kind is the encoding of a picture, by its first bytes.
 type Kind uint8
 
-// The kinds that Decode accepts.
+// The kinds accepted by Decode.
 const (
 	Unknown Kind = iota
 	JPEG
@@ -44,7 +44,7 @@ func Sniff(b []byte) Kind {
 	return Unknown
 }
 
-// otherFormats are formats that clients send by mistake, by the bytes at an offset.
+// otherFormats are formats sent by mistake, recognised by the bytes at an offset.
 var otherFormats = [...]struct {
 	at          int
 	magic, name string

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The luma of a frame in the target's size is converted to full range, whatever its chroma; with a scaled frame too.
+// The luma of a frame in the target's size is converted to full range, whatever the chroma; with a scaled frame too.
 func TestLumaInTheTargetsSize(t *testing.T) {
 	const w, h = 19, 7
 	b := make([]byte, NV12.Size(w, h))

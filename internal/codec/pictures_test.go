@@ -25,7 +25,7 @@ func scene(w, h int) *image.RGBA {
 	return m
 }
 
-// busy is waves of several lengths: every block of it has something to decode.
+// busy is waves of several lengths: every block has something to decode.
 func busy(w, h int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -92,8 +92,8 @@ func redraw[T interface {
 	return dst
 }
 
-// quadPictures is the quadrants in every encoding there is; alpha ones are half
-// transparent, so on black they are half as bright.
+// quadPictures is the quadrants in every encoding; pictures with alpha are half transparent, so half as bright on
+// black.
 func quadPictures(t testing.TB) map[string][]byte {
 	t.Helper()
 	const w, h = 48, 40
@@ -129,7 +129,7 @@ func quadPictures(t testing.TB) map[string][]byte {
 	return all
 }
 
-// want is what the quadrants of a picture look like as RGB.
+// want is the RGB colours of the quadrants of a picture.
 func want(name string) [4][3]int {
 	out := quadColors
 	for i, c := range out {

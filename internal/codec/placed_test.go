@@ -20,7 +20,7 @@ func (b box) iou(c box) float64 {
 	return both / (b.area() + c.area() - both)
 }
 
-// stored is an upright picture as a camera with an orientation stores it.
+// stored turns an upright picture into the form stored by a camera with an orientation.
 func stored(upright *image.RGBA, o int) *image.RGBA {
 	w, h := upright.Rect.Dx(), upright.Rect.Dy()
 	sw, sh := w, h
@@ -37,8 +37,8 @@ func stored(upright *image.RGBA, o int) *image.RGBA {
 	return m
 }
 
-// found is where the tensor is brighter than half. Its sides lie where the
-// brightness crosses half, which is between two pixels.
+// found is the part of the tensor brighter than half. The sides of the box lie where the brightness crosses half,
+// between two pixels.
 func found(got []byte, w, h int) box {
 	at := func(x, y int) float64 { return float64(got[y*w+x]) }
 	best, cx, cy := -1.0, 0, 0
@@ -67,10 +67,9 @@ func found(got []byte, w, h int) box {
 	}
 }
 
-// A rectangle drawn at a known place is found in the target, and mapped back to
-// where it was in the upright frame: for every size, fit, orientation, region and
-// shrink, and every way that pixels come in. A side may be off by a pixel of the frame or
-// half a pixel of the target, or of the scaled frame, whichever is largest, and not to one side on average.
+// A rectangle drawn at a known place is found in the target, and mapped back to its place in the upright frame: for
+// every size, fit, orientation, region and shrink, and every form of pixels. A side may be off by a pixel of the
+// frame or half a pixel of the target or of the scaled frame, whichever is largest, but not to one side on average.
 func TestBoxesMapBackToTheFrame(outer *testing.T) {
 	d := NewDecoder(Limits{})
 	var bias [4]float64
@@ -82,11 +81,10 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 		tg := Target{Width: target.Draw(t, "tw"), Height: target.Draw(t, "th"), Color: Gray, Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
 		o := rapid.IntRange(1, 8).Draw(t, "orientation")
 
-		// At least four pixels of the target, so that its middle is seen for sure,
-		// and away from the border or up to it: a line of black thinner than a
-		// target's pixel cannot be seen there.
+		// At least four pixels of the target, so that the middle is surely seen, and away from the border or up to
+		// the border: a black line between, thinner than a target's pixel, would be invisible.
 		_, p := tg.place(w, h)
-		// The picture, or a region of a larger one that is white a little farther out.
+		// The picture, or a region of a larger picture with white beyond the region.
 		var left, top, right, below int
 		if rapid.Bool().Draw(t, "region") {
 			pad := rapid.IntRange(0, 40)
@@ -111,7 +109,7 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 			case how == "scaled" && tg.Region != Region{}:
 				t.Skip("a pixel of the scaled frame mixes the region with what lies around it")
 			default:
-				return 0, side // all of it
+				return 0, side // the whole side
 			}
 			from = rapid.IntRange(away, side-away-long).Draw(t, name)
 			to = rapid.IntRange(from+long, side-away).Draw(t, name+" end")

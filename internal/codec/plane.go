@@ -9,7 +9,7 @@ const (
 	modelYCbCr                     // three planes, BT.601 full range: JPEG
 	modelYCbCrLimited              // three planes, BT.601 limited range: video and lossy WebP
 	modelCMYK                      // four planes, 255 is full ink
-	modelCMYKInverted              // four planes, 255 is no ink: as Adobe stores it
+	modelCMYKInverted              // four planes, 255 is no ink: Adobe's convention
 )
 
 func (m model) planes() int {
@@ -22,8 +22,8 @@ func (m model) planes() int {
 	return 3
 }
 
-// plane is one component of a picture in memory. Sample (x, y) is
-// pix[y*stride+x*step]; it covers subX by subY pixels of the frame.
+// plane is one component of a picture in memory. Sample (x, y) is pix[y*stride+x*step] and covers subX by subY pixels
+// of the frame.
 type plane struct {
 	pix          []byte
 	stride, step int
@@ -32,21 +32,21 @@ type plane struct {
 
 	beforeX, beforeY int // pixels of the first sample outside of the region, times ratio.den
 
-	// The rows of a picture that is decoded while it is resized; nil: they are in pix.
-	// Row y is rows.row(this y + y), from byte x on.
+	// rows are the rows of a picture decoded during resizing; nil: the rows are in pix. Row y is rows.row(this y +
+	// y), from byte x on.
 	rows rowReader
 	x, y int
 }
 
-// rowReader decodes a picture row by row. A row is requested once or repeatedly, and
-// none before it later, except the one directly before: both slices are valid until a
-// further row is requested. After a failure the rows have any contents.
+// rowReader decodes a picture row by row. A row may be requested repeatedly; of the earlier rows, only the row
+// directly before may still be requested: both slices are valid until a further row is requested. After a failure the
+// contents of rows are undefined.
 type rowReader interface {
 	row(y int) []byte
 	failed() error
 }
 
-// row returns row y of the plane and what follows it.
+// row returns row y of the plane and the data after the row.
 func (p *plane) row(y int) []byte {
 	if p.rows != nil {
 		return p.rows.row(p.y + y)[p.x:]
@@ -54,15 +54,15 @@ func (p *plane) row(y int) []byte {
 	return p.pix[y*p.stride:]
 }
 
-// ratio is how many pixels of the picture, in one direction, a pixel of a scaled frame
-// covers: num/den. It is 1/1 when the frame was not scaled, or is drawn whole.
+// ratio is the number of pixels of the picture, in one direction, covered by a pixel of a scaled frame: num/den. 1/1
+// when the frame was not scaled, or is drawn whole.
 type ratio struct{ num, den int }
 
-// source is a decoded picture, or a raw frame, as the resizer reads it.
+// source is a decoded picture, or a raw frame, in the form read by the resizer.
 type source struct {
 	model        model
-	w, h         int // pixels that the planes cover, as stored
-	shrunk       int // the factor by which the decoder has shrunk it: 1, 2, 4 or 8
+	w, h         int // pixels covered by the planes, as stored
+	shrunk       int // the decoder's shrink factor: 1, 2, 4 or 8
 	planes       [4]plane
 	alpha        plane // sampled only where hasAlpha; composited on black
 	hasAlpha     bool
@@ -70,7 +70,7 @@ type source struct {
 	fullW, fullH int  // stored size of the frame, before shrunk
 	scaledX      ratio
 	scaledY      ratio
-	cropW, cropH int // the part of it to be drawn
+	cropW, cropH int // the part to be drawn
 }
 
 // setPacked sets the planes of interleaved components: component c is at offset
@@ -83,8 +83,7 @@ func (s *source) setPacked(m model, pix []byte, stride, step, gap, w, h int) {
 	}
 }
 
-// setRows is setPacked for interleaved components of step bytes that are decoded row by
-// row.
+// setRows is setPacked for interleaved components of step bytes decoded row by row.
 func (s *source) setRows(m model, rows rowReader, step, w, h int) {
 	s.model, s.w, s.h = m, w, h
 	s.packed = m == modelRGB
@@ -93,8 +92,8 @@ func (s *source) setRows(m model, rows rowReader, step, w, h int) {
 	}
 }
 
-// shrinkFor is the largest of 8, 4, 2 and 1 by which a picture of w by h can be shrunk
-// (rounding up) and still have at least tw by th pixels.
+// shrinkFor is the largest of 8, 4, 2 and 1 by which a picture of w by h can be shrunk (rounding up) to at least tw
+// by th pixels.
 func shrinkFor(w, h, tw, th int) int {
 	for f := 8; f > 1; f /= 2 {
 		if (w+f-1)/f >= tw && (h+f-1)/f >= th {
@@ -104,8 +103,8 @@ func shrinkFor(w, h, tw, th int) int {
 	return 1
 }
 
-// boxRow averages boxes of fx by fy samples of the plane into out, one row of
-// the shrunk plane. Boxes that reach beyond the edge average the samples inside.
+// boxRow averages boxes of fx by fy samples of the plane into out, one row of the shrunk plane. Boxes that cross the
+// edge average the samples inside.
 func boxRow(out []byte, acc []uint32, p *plane, y, fx, fy int) {
 	y0, y1 := y*fy, min((y+1)*fy, p.h)
 	acc = acc[:len(out)]
@@ -116,8 +115,7 @@ func boxRow(out []byte, acc []uint32, p *plane, y, fx, fy int) {
 	boxAverage(out, acc, p, fx, fy, y1-y0)
 }
 
-// boxRows3 is boxRow for the three channels of interleaved pixels, whose rows are read
-// once.
+// boxRows3 is boxRow for the three channels of interleaved pixels; each row is read once.
 func boxRows3(s0, s1, s2 *sampler, y int) {
 	p, fx, fy := s0.p, s0.fx, s0.fy
 	y0, y1 := y*fy, min((y+1)*fy, p.h)
@@ -187,7 +185,7 @@ func boxAdd(acc []uint32, row []byte, p *plane, fx int) {
 	}
 }
 
-// boxAverage divides the sums of boxes of which rows rows were added.
+// boxAverage divides the sums of boxes of this number of rows.
 func boxAverage(out []byte, acc []uint32, p *plane, fx, fy, rows int) {
 	whole := p.w / fx
 	n := uint32(rows * fx)

@@ -10,9 +10,8 @@ import (
 // RawFormat is the memory layout of an uncompressed frame, rows without padding.
 type RawFormat uint8
 
-// RGB24 is three bytes a pixel. NV12 is a plane of luma, then a plane of pairs
-// (blue and red difference) at half the size rounded up, in BT.601 limited range.
-// Gray8 is one byte a pixel, full range.
+// RGB24 is three bytes a pixel. NV12 is a plane of luma, then a plane of pairs (blue and red difference) at half the
+// size rounded up, in BT.601 limited range. Gray8 is one byte a pixel, full range.
 const (
 	RGB24 RawFormat = iota
 	NV12
@@ -62,7 +61,7 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 		return j.placed, nil
 	}
 	if f == NV12 && j.whole() && j.rect == (rect{0, 0, w, h}) && w == j.tw && h == j.th && t.Color == Gray && t.Type == UINT8 {
-		luma.Full(dst, b[:w*h]) // the layouts of one channel are the same
+		luma.Full(dst, b[:w*h]) // with one channel, all layouts are the same
 		return j.placed, nil
 	}
 	d.src = source{}

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// encodings makes a picture in what ffmpeg writes and Go's encoders do not.
+// encodings are the pictures written by ffmpeg but not by Go's encoders.
 var encodings = map[string][]string{
 	"420.jpg":            {"-pix_fmt", "yuvj420p", "-q:v", "2"},
 	"422.jpg":            {"-pix_fmt", "yuvj422p", "-q:v", "2"},
@@ -31,7 +31,7 @@ var encodings = map[string][]string{
 	"alphalossless.webp": {"-vf", "format=rgba,colorchannelmixer=aa=0.6", "-c:v", "libwebp", "-pix_fmt", "bgra", "-lossless", "1"},
 }
 
-// pillow makes what neither writes.
+// pillow writes pictures that neither ffmpeg nor Go writes.
 const pillow = `
 import sys
 from PIL import Image
@@ -48,16 +48,14 @@ m.convert("1").save(d + "bit.png")
 m.save(d + "keyed.png", transparency=m.getpixel((20, 20)))
 `
 
-// Colours are those that ffmpeg's decoders give for the same file, at the
-// picture's own size; transparent ones on black.
+// Colours match ffmpeg's decoders for the same file, at the picture's own size; transparent pixels on black.
 func TestColoursAgainstFFmpeg(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compares many pictures with FFmpeg's")
 	}
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from.png")
-	// Busy in its brightness and smooth in its colours: decoders spread subsampled
-	// chroma in different ways.
+	// Busy in brightness and smooth in colours: decoders spread subsampled chroma differently.
 	m, waves := scene(203, 151), busy(203, 151)
 	for i := range m.Pix {
 		if i%4 < 3 {
@@ -92,7 +90,7 @@ func TestColoursAgainstFFmpeg(t *testing.T) {
 	}
 }
 
-// ff runs ffmpeg and returns what it writes.
+// ff runs ffmpeg and returns the output.
 func ff(t testing.TB, args ...string) []byte {
 	t.Helper()
 	return ffWith(t, nil, args...)
@@ -126,7 +124,7 @@ func compare(t *testing.T, name string, b []byte) {
 	}
 	limit := 1.5
 	if strings.HasPrefix(name, "testdata") && !strings.HasSuffix(name, ".png") {
-		limit = 5 // pure colours side by side, which subsampled chroma spreads in many ways
+		limit = 5 // pure colours side by side: decoders spread subsampled chroma differently
 	}
 	if mean := float64(sum) / float64(len(got)); mean > limit {
 		t.Errorf("%s: %.2f levels off on average, want %.1f at most", filepath.Base(name), mean, limit)

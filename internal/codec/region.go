@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// ErrRegion is the error of a target whose region does not lie in the picture.
+// ErrRegion is the error of a target whose region is not within the picture.
 var ErrRegion = errors.New("region does not lie in the picture")
 
-// Region is a part of the upright picture, in its pixels. The zero Region is the
-// whole picture.
+// Region is a part of the upright picture, in the picture's pixels. The zero Region is the whole picture.
 type Region struct {
 	X, Y          int // the upper left pixel
 	Width, Height int
@@ -23,7 +22,7 @@ func (r Region) orWhole(w, h int) Region {
 	return r
 }
 
-// check refuses a region that has no pixels, or some outside a picture of w by h.
+// check refuses an empty region, and a region not within a picture of w by h.
 func (r Region) check(w, h int) error {
 	switch {
 	case r.Width < 1 || r.Height < 1:
@@ -34,10 +33,9 @@ func (r Region) check(w, h int) error {
 	return nil
 }
 
-// stored is where the region lies in the picture as stored, which is w by h
-// upright.
+// stored is the place of the region in the picture as stored; the upright picture is w by h.
 func (r Region) stored(orientation, w, h int) Region {
-	right, below := w-r.X-r.Width, h-r.Y-r.Height // pixels beyond it
+	right, below := w-r.X-r.Width, h-r.Y-r.Height // pixels beyond the region
 	switch orientation {
 	case 2:
 		r.X = right
@@ -60,9 +58,9 @@ func (r Region) stored(orientation, w, h int) Region {
 	return r
 }
 
-// crop reduces the source to r, a part of the frame as stored. Each plane then begins
-// with the sample of the region's first pixel. Where a sample covers several pixels,
-// some of them may lie before the region: beforeX and beforeY count them.
+// crop reduces the source to r, a part of the frame as stored. Each plane then begins with the sample of the region's
+// first pixel. Where a sample covers several pixels, some pixels may lie before the region: beforeX and beforeY are
+// their numbers.
 func (s *source) crop(r Region) {
 	s.cropW, s.cropH = r.Width, r.Height
 	s.scaledX, s.scaledY = ratio{1, 1}, ratio{1, 1}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// nv12Of is a picture of w by h in limited range, luma from its green.
+// nv12Of is a picture of w by h in limited range, with luma from the green of m.
 func nv12Of(m *image.RGBA) []byte {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	out := make([]byte, NV12.Size(w, h))
@@ -25,7 +25,7 @@ func nv12Of(m *image.RGBA) []byte {
 	return out
 }
 
-// form is one way in which a picture comes: as it decodes whole or in part.
+// form is a form of a picture, for decoding whole or in part.
 type form struct {
 	name          string
 	width, height int // upright
@@ -49,7 +49,7 @@ func forms(t *testing.T) (all []form) {
 		b := pngOf(t, m)
 		coded("png", true, append(append(b[:33:33], pngChunk("eXIf", tiffOf(o, binary.LittleEndian))...), b[33:]...))
 	}
-	for name, b := range quadPictures(t) { // every pixel type and subsampling there is
+	for name, b := range quadPictures(t) { // all pixel types and subsamplings
 		if !strings.HasPrefix(name, "animated") {
 			coded(name, false, b)
 		}
@@ -93,9 +93,8 @@ func cropRGB(rgb []byte, w int, r Region) (out []byte) {
 	return out
 }
 
-// A region at its own size is that part of the whole picture, wherever it
-// begins. Only the colours of its outermost pixels may differ, where they have
-// fewer samples than pixels: those beyond the region are not looked at.
+// A region at its own size is the same part of the whole picture, wherever the region begins. Only the colours of the
+// outermost pixels may differ, in pictures with fewer samples than pixels: pixels beyond the region are not read.
 func TestRegionAtItsSizeIsACrop(outer *testing.T) {
 	all := forms(outer)
 	wholes := map[int][]byte{}
@@ -136,8 +135,8 @@ func TestRegionAtItsSizeIsACrop(outer *testing.T) {
 	})
 }
 
-// A region at another size looks like that part of the whole picture at that
-// size, whichever way each was shrunk.
+// A region at another size looks like the same part of the whole picture at this size, however region and picture
+// were shrunk.
 func TestRegionResized(outer *testing.T) {
 	var all []form
 	for _, f := range forms(outer) {
@@ -191,7 +190,7 @@ func TestInvalidRegions(t *testing.T) {
 	}
 }
 
-// A region costs no allocation either, once its size has been seen.
+// A region needs no allocation either, after the first of its size.
 func TestRegionAllocatesNothing(t *testing.T) {
 	raw := nv12Of(scene(64, 48))
 	d := NewDecoder(Limits{})
@@ -209,7 +208,7 @@ func TestRegionAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What a region of 320x240 of a camera's picture costs beside the whole.
+// The cost of a region of 320x240 of a camera's picture compared with the whole picture.
 func BenchmarkRegion(b *testing.B) {
 	picture := jpegOf(b, busy(1280, 720), 85)
 	dst := make([]byte, 3*128*128)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pngHeaderOf is the start of a PNG that claims a size.
+// pngHeaderOf is the start of a PNG with the claimed size.
 func pngHeaderOf(w, h uint32) []byte {
 	ihdr := append([]byte("IHDR"), 0, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0)
 	binary.BigEndian.PutUint32(ihdr[4:], w)
@@ -103,7 +103,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A refused header costs no memory that grows with its claim.
+// A refused header costs no memory in proportion to its claim.
 func TestHugeHeaderAllocatesLittle(t *testing.T) {
 	b := pngHeaderOf(20000, 20000)
 	r := testing.Benchmark(func(tb *testing.B) {
@@ -131,8 +131,7 @@ func TestLimitIsASetting(t *testing.T) {
 	}
 }
 
-// A picture cut anywhere is an error, never a picture with a gray rest. Only a
-// cut in what follows the pixels may pass.
+// A picture cut anywhere is an error, never a picture with a gray rest. Only a cut after the pixels may pass.
 func TestTruncated(t *testing.T) {
 	pics := quadPictures(t)
 	pics["photo.jpg"] = jpegOf(t, scene(200, 160), 90)
@@ -143,7 +142,7 @@ func TestTruncated(t *testing.T) {
 		tg := Target{Width: 16, Height: 16}
 		tail := 1
 		if Sniff(b) == WebP {
-			tail = 24 // the decoder need not read the last bits of its last chunk
+			tail = 24 // the decoder may ignore the last bits of the last chunk
 		}
 		step := max(len(b)/150, 1)
 		for n := 0; n <= len(b)-tail; n += step {
@@ -199,7 +198,7 @@ func TestTablesDoNotLeak(t *testing.T) {
 	}
 }
 
-// Motion-JPEG cameras leave out the Huffman tables: the standard ones are meant.
+// Motion-JPEG cameras leave out the Huffman tables and mean the standard tables.
 func TestStandardTables(t *testing.T) {
 	b := jpegOf(t, scene(64, 48), 90)
 	want, _ := decode(t, b, Target{})

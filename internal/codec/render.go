@@ -12,10 +12,10 @@ import (
 type targetWriter struct {
 	dst                    []byte
 	base, sx, sy           int
-	pixelStep, channelStep int // elements from one pixel, and one channel, to the next
+	pixelStep, channelStep int // elements between pixels, and between channels
 	channels               int
 	lut                    *[3][256]uint32 // bits of floats; nil for UINT8
-	half                   bool            // they are FP16
+	half                   bool            // elements are FP16
 }
 
 func (d *Decoder) targetWriter(t *Target, r rect, orientation, tw, th int, dst []byte) targetWriter {
@@ -78,8 +78,8 @@ func (d *Decoder) normalise(n Norm, half bool) *[3][256]uint32 {
 	return d.lut
 }
 
-// Half returns the bits of the number of FP16 that is nearest to f, of two as near the even
-// one. A number beyond its range is infinite.
+// Half returns the bits of the FP16 number nearest to f; halfway, the even number. A number out of range becomes
+// infinite.
 func Half(f float32) uint16 {
 	bits := math.Float32bits(f)
 	sign, bits := uint16(bits>>16)&0x8000, bits&0x7fffffff
@@ -88,7 +88,7 @@ func Half(f float32) uint16 {
 		return sign | 0x7e00
 	case bits >= 0x477ff000: // rounds to 65520 or more
 		return sign | 0x7c00
-	case bits < 0x38800000: // below the least exponent: the sum has the bits of the result at its end
+	case bits < 0x38800000: // below the least exponent: the lowest bits of the sum are the result
 		return sign | uint16(math.Float32bits(math.Float32frombits(bits)+0.5)-math.Float32bits(0.5))
 	}
 	bits += 0xfff + bits>>13&1
@@ -195,12 +195,11 @@ func (d *Decoder) fill(t *Target, r rect, tw, th int, dst []byte) {
 	}
 }
 
-// render samples the source into its rectangle of the target. Its error is that of the
-// source's rows.
+// render samples the source into the rectangle r of the target. The error comes from the source's rows.
 func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th int, dst []byte) error {
 	d.fill(t, r, tw, th, dst)
 	writer := d.targetWriter(t, r, orientation, tw, th, dst)
-	// From here on coordinates are those of the stored picture, the target's too.
+	// From here on all coordinates, also the target's, are those of the stored picture.
 	dw, dh := r.w, r.h
 	if orientation >= 5 {
 		dw, dh = dh, dw

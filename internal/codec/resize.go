@@ -1,22 +1,22 @@
 package codec
 
-// Weights have fracBits bits: a row interpolated horizontally has 19 bits a
-// sample, and the sum of two such rows, weighted, has 30.
+// Weights have fracBits bits: a row interpolated horizontally has 19 bits a sample, and the weighted sum of two such
+// rows has 30.
 const (
 	fracBits = 11
 	fracOne  = 1 << fracBits
 )
 
-// tap is the two samples that one target position reads, and the second's weight.
+// tap is the two samples read for one target position, and the second's weight.
 type tap struct {
 	a, b int32 // offsets: samples times the plane's step
 	w    int32 // 0 to fracOne, for b; a has the rest
 }
 
-// axisKey is what the taps of an axis depend on.
+// axisKey is the parameters of an axis.
 type axisKey struct {
 	full  int // length of the drawn part of the frame, pixels times ratio.den
-	from  int // pixels from the first sample's edge to that part, times ratio.den
+	from  int // pixels from the edge of the first sample to the part, times ratio.den
 	den   int // pixels a sample covers, times ratio.den: subsampling times shrink
 	count int // samples
 	dst   int // target positions
@@ -27,7 +27,7 @@ type axisKey struct {
 type axis struct {
 	key      axisKey
 	taps     []tap
-	used     uint64 // when it was last used, in calls of axisFor
+	used     uint64 // time of the last use, in calls of axisFor
 	identity bool   // position i reads sample i alone
 }
 
@@ -52,12 +52,12 @@ func (ax *axis) set(k axisKey) {
 	}
 }
 
-// maxAxes bounds the cache of a Decoder. A picture needs six at most (two axes;
-// luma, chroma and alpha), mostly two or four, so that several sizes stay cached.
+// maxAxes bounds the cache of a Decoder. A picture needs six at most (two axes; luma, chroma and alpha), mostly two
+// or four, so several sizes stay cached.
 const maxAxes = 32
 
-// axisFor returns the taps for k from the cache, or computes them in place of the
-// least recently used. Those of the current picture are the most recent, so they stay.
+// axisFor returns the taps for k from the cache, or computes the taps and replaces the least recently used. The taps
+// of the current picture are the most recent, so they stay.
 func (d *Decoder) axisFor(k axisKey) *axis {
 	d.axisUses++
 	oldest := &d.axes[0]
@@ -80,7 +80,7 @@ func (d *Decoder) axisFor(k axisKey) *axis {
 type sampler struct {
 	p      *plane
 	fx, fy int // box size to average before sampling
-	sw, sh int // the plane's size after that
+	sw, sh int // the plane's size after shrinking
 	x, y   *axis
 	rows   [2]int // the source row of each of the cached rows; -1 none
 	lines  [2][]int32
@@ -89,12 +89,11 @@ type sampler struct {
 	acc    []uint32
 	out    []byte // the target row
 
-	// The samplers of the other two channels of an interleaved source, which are
-	// computed in the same pass.
+	// siblings are the samplers of the other two channels of an interleaved source, computed in the same pass.
 	siblings [2]*sampler
 }
 
-// grow returns a slice of length n, b if its capacity suffices. Contents are lost.
+// grow returns a slice of length n: b if the capacity suffices. Contents are lost.
 func grow[T any](b []T, n int) []T {
 	if cap(b) < n {
 		return make([]T, n)
@@ -125,7 +124,7 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 	}
 }
 
-// source returns row y of the shrunk plane and the step between its samples.
+// source returns row y of the shrunk plane and the step between samples.
 func (s *sampler) source(y int) ([]byte, int) {
 	if s.fx == 1 && s.fy == 1 {
 		return s.p.row(y), s.p.step
@@ -147,8 +146,7 @@ func (s *sampler) source(y int) ([]byte, int) {
 	return s.box, 1
 }
 
-// row returns target row y. The slice is valid until the next call, and the caller
-// must not write to it.
+// row returns target row y. The slice is read-only, and valid until the next call.
 func (s *sampler) row(y int) []byte {
 	t := s.y.taps[y]
 	if s.x.identity && t.w == 0 {
@@ -192,8 +190,7 @@ func copyEveryThird(out, src []byte) {
 	}
 }
 
-// line returns source row y interpolated horizontally, from the cache if possible.
-// It does not evict row keep.
+// line returns source row y interpolated horizontally, from the cache if possible. Row keep is not evicted.
 func (s *sampler) line(y, keep int) []int32 {
 	switch {
 	case s.rows[0] == y:

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reference is the package's three steps written plainly in floats, for one
-// channel of packed pixels.
+// reference is the package's three steps written plainly in floats, for one channel of packed pixels.
 func reference(pix []byte, ch, c, w, h, tw, th int) []float64 {
 	f := shrinkFor(w, h, tw, th)
 	sw, sh := (w+f-1)/f, (h+f-1)/f
@@ -98,7 +97,7 @@ func TestOneColumn(t *testing.T) {
 	}
 }
 
-// nv12 encodes one colour for a whole frame, in limited range.
+// nv12 encodes a frame of one colour, in limited range.
 func nv12(w, h int, y, cb, cr byte) []byte {
 	b := make([]byte, NV12.Size(w, h))
 	for i := range b {

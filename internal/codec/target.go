@@ -8,7 +8,7 @@ import (
 // Color is the order of a target's channels.
 type Color uint8
 
-// RGB and BGR have three channels, Gray (luma) has one.
+// RGB and BGR have three channels, Gray (luma) has one channel.
 const (
 	RGB Color = iota
 	BGR
@@ -84,7 +84,7 @@ func (t *Type) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Size is the bytes of one element.
+// Size is the number of bytes of an element.
 func (t Type) Size() int {
 	switch t {
 	case FP32:
@@ -98,8 +98,8 @@ func (t Type) Size() int {
 // Fit is how a picture is fitted to a target of another aspect ratio.
 type Fit uint8
 
-// Stretch fills the target and ignores the aspect ratio; Letterbox keeps it, centres
-// the picture and fills the rest.
+// Stretch fills the target and ignores the aspect ratio; Letterbox keeps the aspect ratio, centres the picture and
+// fills the rest.
 const (
 	Stretch Fit = iota
 	Letterbox
@@ -119,7 +119,7 @@ func (f *Fit) UnmarshalText(b []byte) error {
 	return err
 }
 
-// maxSide bounds each side of a target, so that its size in bytes cannot overflow.
+// maxSide bounds each side of a target against overflow of the size in bytes.
 const maxSide = 1 << 16
 
 // Norm is the normalisation of FP32 and FP16 targets. A pixel p of channel c becomes
@@ -132,10 +132,9 @@ type Norm struct {
 	Scale, Mean, Std [3]float32
 }
 
-// Target describes the pixels to write. The zero Target is the picture in its own
-// size, as interleaved RGB bytes.
+// Target describes the pixels to write. The zero Target is the picture in its own size, as interleaved RGB bytes.
 type Target struct {
-	// Width and Height in pixels; 0 takes that side from the upright picture.
+	// Width and Height in pixels; 0 takes the side from the upright picture.
 	Width, Height int
 	Color         Color
 	Layout        Layout
@@ -143,16 +142,15 @@ type Target struct {
 	Norm          Norm // not of UINT8
 	Fit           Fit
 	Fill          byte   // the pixel value around a letterboxed picture, before Norm
-	Region        Region // the part of the picture to write; Width, Height and Fit then refer to its size
+	Region        Region // part of the picture to write; Width, Height and Fit then refer to the region's size
 
-	// SourceWidth and SourceHeight are the size of the picture that a raw frame was
-	// scaled from; 0, both of them, is the frame's own size. Everything refers to that
-	// picture: Width and Height of 0, Fit, Region and the returned Placed. Only Convert
-	// reads them.
+	// SourceWidth and SourceHeight are the size of the picture before the scaling of a raw frame; both 0: the frame's
+	// own size. Width and Height of 0, Fit, Region and the returned Placed all refer to the picture before scaling.
+	// Only Convert reads the two fields.
 	SourceWidth, SourceHeight int
 }
 
-// Validate returns an error for the first invalid field. Decode calls it too.
+// Validate returns an error for the first invalid field. Decode calls Validate too.
 func (t *Target) Validate() error {
 	switch {
 	case t.Width < 0 || t.Width > maxSide:
@@ -196,17 +194,17 @@ func (t *Target) Dims(w, h int) (tw, th int) {
 	return tw, th
 }
 
-// Size is the bytes that Decode writes for an upright picture of w by h.
+// Size is the number of bytes written by Decode for an upright picture of w by h.
 func (t *Target) Size(w, h int) int {
 	tw, th := t.Dims(w, h)
 	return tw * th * t.Color.Channels() * t.Type.Size()
 }
 
-// Placed describes where in the target the picture lies. A point (x, y) in target pixels is
-// (OriginX+(x-OffsetX)*ScaleX, OriginY+(y-OffsetY)*ScaleY) in pixels of the frame
-// as sent, after EXIF rotation, or of the picture that it was scaled from.
+// Placed describes the place of the picture in the target. A point (x, y) in target pixels is
+// (OriginX+(x-OffsetX)*ScaleX, OriginY+(y-OffsetY)*ScaleY) in pixels of the frame as sent, after EXIF rotation and
+// before scaling by the sender (Target.SourceWidth).
 type Placed struct {
-	Width, Height    int // of the frame as sent, upright, or of the picture that it was scaled from
+	Width, Height    int // of the frame as sent, upright, before any scaling
 	ScaleX, ScaleY   float64
 	OffsetX, OffsetY float64 // of the picture, or its region, in the target
 	OriginX, OriginY float64 // of the region in the frame
@@ -218,7 +216,7 @@ func (p *Placed) ToFrame(x, y float64) (float64, float64) {
 	return p.OriginX + (x-p.OffsetX)*p.ScaleX, p.OriginY + (y-p.OffsetY)*p.ScaleY
 }
 
-// rect is the part of the target that the picture, or its region, covers.
+// rect is the part of the target covered by the picture or its region.
 type rect struct{ x, y, w, h int }
 
 // place computes where in the target an upright picture of w by h lies.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Both JPEG libraries give the same picture, whatever its encoding, to any
-// target: on average to a level, and nowhere far off but at hard colour edges.
+// Both JPEG libraries give the same picture, for all encodings and targets: the mean difference is at most a level,
+// and large differences occur only at hard colour edges.
 func TestTurboAgainstImageJPEG(t *testing.T) {
 	pics := quadPictures(t)
 	pics["busy.jpg"] = jpegOf(t, busy(203, 151), 92)
@@ -51,8 +51,8 @@ func TestTurboAgainstImageJPEG(t *testing.T) {
 					mean := float64(sum) / float64(len(std))
 					meanLimit, worstLimit := 1.0, 12
 					if !strings.Contains(name, "busy") && !strings.Contains(name, "scene") {
-						// Hard edges between pure colours: shrinking blocks by
-						// transform and by average rings differently there.
+						// Hard edges between pure colours: shrinking blocks by transform and by average rings
+						// differently there.
 						meanLimit, worstLimit = 16, 130
 					}
 					if mean > meanLimit || worst > worstLimit {

@@ -12,9 +12,8 @@ import (
 
 // decodeAnimated draws the first frame of an animated WebP on a black canvas.
 //
-// An ANMF chunk holds a frame's place on the canvas and the chunks of a still
-// picture (WebP Container Specification, "Animation"). The library reads still
-// pictures only, so the frame is wrapped in a container of its own.
+// An ANMF chunk holds a frame's place on the canvas and the chunks of a still picture (WebP Container Specification,
+// "Animation"). The library reads only still pictures, so the frame is wrapped in a container.
 func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 	body, at, err := firstFrame(b)
 	if err != nil {
@@ -42,7 +41,7 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 	return d.drawImage(whole, j)
 }
 
-// firstFrame returns the chunks of the first frame, and its place.
+// firstFrame returns the chunks and the place of the first frame.
 func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 	for rest := b[12:]; len(rest) >= 8; {
 		n := uint64(binary.LittleEndian.Uint32(rest[4:]))
@@ -66,9 +65,8 @@ func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no complete frame", ErrTruncated)
 }
 
-// still wraps a frame's chunks in the container of a still picture. Because of the
-// size in front of them the library refuses a frame of another size, before it
-// allocates memory.
+// still wraps a frame's chunks in the container of a still picture. The container's header has the size, so the
+// library refuses a frame of another size before allocating memory.
 func still(body []byte, at image.Rectangle) []byte {
 	out := make([]byte, 0, 30+len(body))
 	out = append(out, "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00"...)

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// animation is an animated WebP of quadrants that turn grey after the first
-// frame; filter is of ffmpeg, for the first.
+// animation is an animated WebP of quadrants that turn grey after the first frame; filter is an ffmpeg filter for the
+// first frame.
 func animation(t testing.TB, filter string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func animation(t testing.TB, filter string) []byte {
 	return b
 }
 
-// An animation counts as its first frame, with alpha on black as ever.
+// Only the first frame of an animation counts, with alpha on black as for still pictures.
 func TestAnimatedWebP(t *testing.T) {
 	for name, dim := range map[string]int{"": 1, "format=rgba,colorchannelmixer=aa=0.5": 2} {
 		got, _ := decode(t, animation(t, name), Target{})

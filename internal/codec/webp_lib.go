@@ -71,9 +71,9 @@ import (
 // LibWebP is true in builds that decode WebP with libwebp.
 const LibWebP = true
 
-// decodeStillWebP decodes a lossy picture, shrunk while it is decoded. For a lossless one
-// libwebp would allocate tables of several KB for each group of codes, of which there may
-// be 65,536 in some hundred KB; x/image/webp bounds them.
+// decodeStillWebP decodes a lossy picture, and shrinks the picture during decoding. A lossless picture goes to
+// x/image/webp, because libwebp would allocate tables of several KB for each group of codes, with up to 65,536 groups
+// in some hundred KB.
 func (d *Decoder) decodeStillWebP(b []byte, j *job) error {
 	if j.info.webpLossless {
 		return d.decodeGoWebP(b, j)
@@ -99,7 +99,7 @@ func (d *Decoder) decodeStillWebP(b []byte, j *job) error {
 	default:
 		return fmt.Errorf("codec: webp: %w: libwebp says %d", ErrCorrupt, int(rc))
 	}
-	// Its pixels need not be those of whole boxes, so it is drawn like a scaled frame.
+	// The library's pixels need not cover whole boxes, so the picture is drawn like a scaled frame.
 	d.src = source{}
 	d.src.setPacked(modelRGB, d.frame, 4*w, 4, 1, w, h)
 	return d.draw(j)

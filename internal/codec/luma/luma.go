@@ -1,8 +1,8 @@
-// Package luma converts the luma of limited range, BT.601, to full range. It is a package of its own because one that
-// uses cgo cannot have assembly.
+// Package luma converts the luma of limited range, BT.601, to full range. luma is a separate package because a
+// package with cgo cannot have assembly.
 package luma
 
-// full is the full range of a luma in limited range: 255/219 of what it is above 16, rounded.
+// full maps a luma in limited range to full range: 255/219 of the excess above 16, rounded.
 var full = func() (t [256]byte) {
 	for l := range t {
 		v := (76309*(int32(l)-16) + 1<<15) >> 16
@@ -11,7 +11,7 @@ var full = func() (t [256]byte) {
 	return t
 }()
 
-// Full writes the full range of y to out, which has at least the length of y.
+// Full writes y in full range to out; out must be at least as long as y.
 func Full(out, y []byte) {
 	out = out[:len(y)]
 	n := vectors(out, y)

@@ -9,7 +9,7 @@ var hasAVX2 = cpu.X86.HasAVX2
 //go:noescape
 func fullAVX2(out, y *byte, n int)
 
-// vectors is Full for as many bytes as it returns.
+// vectors is Full for the first bytes, and returns their number.
 func vectors(out, y []byte) int {
 	n := len(y) &^ 31
 	if !hasAVX2 || n == 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every luma, at every place of every length, is that of the formula, and nothing is written behind the end.
+// Every luma, at every place of every length, matches the formula, and nothing is written beyond the end.
 func TestFull(t *testing.T) {
 	y := make([]byte, 512)
 	for i := range y {
