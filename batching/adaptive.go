@@ -2,7 +2,6 @@ package batching
 
 import "time"
 
-// Adaptive names the batcher that never waits while a worker is idle.
 const Adaptive = "adaptive"
 
 func init() {
@@ -11,9 +10,8 @@ func init() {
 	})
 }
 
-// adaptive is work-conserving: it never waits while a worker is idle. It divides the
-// waiting rows among the idle workers, since one batch of all of them would take longer
-// and leave workers idle.
+// adaptive never lets rows wait while a worker is idle. adaptive divides the waiting rows among the idle workers: a
+// single batch of all rows would take longer and leave workers idle.
 type adaptive struct{ max int }
 
 func (adaptive) Needs() Needs { return Needs{} }

@@ -8,34 +8,31 @@ import (
 	"millrace/stream/buf"
 )
 
-// Batch is what a worker runs: the bound requests and, for a dense model, one
-// contiguous tensor per input. It belongs to one worker from Gather until Run has
-// returned, and is then reused.
+// Batch is a worker's unit of work: the bound requests and, for a dense model, one contiguous tensor per input. One
+// worker owns the Batch from Gather until Run returns; then the Batch is reused.
 type Batch struct {
 	Model    *stream.Model
 	Requests []*stream.Request
 	Offsets  []int          // first row of each request
 	Rows     int            // rows in use
-	Gathered stream.Instant // when its frames were bound
-	Cause    Cause          // why it was formed then
-	Begun    stream.Instant // when its run began: see Begin
+	Gathered stream.Instant // when the frames were bound
+	Cause    Cause          // why the batch was formed
+	Begun    stream.Instant // begin of the run: see Begin
 
-	// Inputs are the model's inputs with an axis of rows in front: Rows long, or
-	// Model.MaxBatch when the batch axis is fixed. There are none in a ragged batch, whose
-	// requests have their own Inputs or Payload: see Ragged.
+	// Inputs are the model's inputs with an axis of rows in front: Rows long, or Model.MaxBatch when the batch axis
+	// is fixed. A ragged batch has no Inputs; its requests have their own Inputs or Payload: see Ragged.
 	Inputs []stream.Tensor
-	// Outputs may be set by the worker: dense tensors, row i belonging to row i of
-	// Inputs. Split answers the remaining requests from them after Run.
+	// Outputs may be set by the worker: dense tensors, row i belonging to row i of Inputs. After Run, Split answers
+	// the remaining requests from Outputs.
 	Outputs []stream.Tensor
 	Stages  Stages // or nil
-	// After makes the result of request i of the outputs that Finish is called with; nil:
-	// they are the result.
+	// After turns the outputs passed to Finish into the result of request i; nil: the outputs are the result.
 	After func(i int, outputs []stream.Tensor) ([]stream.Tensor, error)
-	// Extend gives the run more time before its worker is taken for hung, such as that for which
-	// it waited for a client, or for the run of another batch; nil: nobody looks for that.
+	// Extend lengthens the time limit of the run, for example by the time spent waiting for a client or for the run
+	// of another batch; nil: no time limit.
 	Extend func(time.Duration)
 
-	calls    bool // its requests have a Call
+	calls    bool // the requests have a Call
 	prepared bool
 	mem      *buf.Pool
 	data     [][]byte   // per input: MaxBatch rows, or with free dimensions the rows of this run
@@ -44,26 +41,25 @@ type Batch struct {
 	shapes   [][]int
 	mapped   [][]byte
 	segment  *Segment         // of the backend Shared
-	next     *Segment         // takes the place of segment, which results hold; nil = none does
+	next     *Segment         // replaces segment while results hold segment; nil = no replacement
 	spares   *spares          // of the pool
-	offsets  []int            // of each input in segment; -1 = it is not there
+	offsets  []int            // of each input in segment; -1 = not in segment
 	single   [1]stream.Tensor // the only output of a result, during Stages.Answered
 }
 
-// Stages get the frames of a batch before and after its run, in the worker's goroutine.
+// Stages process the frames of a batch before and after its run, in the worker's goroutine.
 type Stages interface {
-	// Before is called before r is prepared, and reports whether it has ended r, which
-	// is then not run.
+	// Before is called before r is prepared, and reports whether Before has ended r. An ended r is not run.
 	Before(r *stream.Request) (ended bool)
-	// Answered is called before a result is sent; its data are in lease.
+	// Answered is called before a result is sent; the data are in lease.
 	Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 }
 
-// Lease leases memory for what a worker keeps with a stream.
+// Lease leases memory for a worker's per-stream state.
 func (b *Batch) Lease(n int) (*buf.Buf, error) { return b.mem.Lease(n) }
 
-// Begin says that the run of the batch begins now. A worker that has got the batch while it
-// ran another one calls it, in Run, when it begins with this one.
+// Begin sets the begin of the batch's run to now. A worker that receives a batch while running another batch calls
+// Begin in Run, when the new run starts.
 func (b *Batch) Begin(now stream.Instant) {
 	b.Begun = now
 	for _, r := range b.Requests {
@@ -77,12 +73,11 @@ func (b *Batch) Row(k, i int) []byte {
 	return b.data[k][i*n : (i+1)*n : (i+1)*n]
 }
 
-// Calls reports whether the requests are those of routes (stream.Frame.Call): all of a
-// batch are or none. Windows and stages do not apply to them.
+// Calls reports whether the requests come from routes (stream.Frame.Call); a batch has either only such requests or
+// none. Windows and stages do not apply to calls.
 func (b *Batch) Calls() bool { return b.calls }
 
-// Ragged reports whether the requests have their own inputs: those of a ragged model, and
-// calls.
+// Ragged reports whether the requests have their own inputs: in batches of a ragged model, and in batches of calls.
 func (b *Batch) Ragged() bool { return b.Model.Ragged || b.calls }
 
 // bind adds a request.
@@ -92,9 +87,8 @@ func (b *Batch) bind(r *stream.Request) {
 	b.Rows += r.Rows
 }
 
-// Take appends the requests to those of a worker that ends them itself, after Run has
-// returned, too, and then unbinds them. The stages, the limit of the run and the figures
-// of batches do not apply to them.
+// Take appends the requests to a worker's list. The worker ends and unbinds the requests itself, possibly after Run
+// has returned. Stages, the run's time limit and batch metrics do not apply to these requests.
 func (b *Batch) Take(to []*stream.Request) []*stream.Request {
 	to = append(to, b.Requests...)
 	clear(b.Requests)
@@ -102,9 +96,9 @@ func (b *Batch) Take(to []*stream.Request) []*stream.Request {
 	return to
 }
 
-// Finish answers request i with outputs, whose shapes have the request's rows in front. They are
-// copied, so that the worker may reuse their memory; one that is a part of the batch's segment may
-// be answered from there, and then the batch gets another segment.
+// Finish answers request i with outputs, whose shapes have the request's rows in front. Finish copies the outputs, so
+// that the worker may reuse their memory. An output inside the batch's segment may be answered without a copy; the
+// batch then gets another segment.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	if b.After != nil {
 		var err error
@@ -162,9 +156,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	b.Requests[i].Finish(out, lease, true)
 }
 
-// Emit sends a copy of outputs as a part of the result of request i, which a later
-// Finish, Fail or Drop ends. It reports false when the request has ended, for example
-// because its client has gone. It may wait for the client (see stream.Request.Emit).
+// Emit sends a copy of outputs as a part of the result of request i; a later Finish, Fail or Drop ends the request.
+// Emit returns false when the request has ended, for example because the client has gone. Emit may wait for the
+// client (see stream.Request.Emit).
 func (b *Batch) Emit(i int, outputs []stream.Tensor) bool {
 	r := b.Requests[i]
 	if b.After != nil {
@@ -193,10 +187,10 @@ func (b *Batch) Emit(i int, outputs []stream.Tensor) bool {
 	return r.Emit(out, lease)
 }
 
-// Fail ends request i with an error. It does not affect the other requests.
+// Fail ends request i with an error. Other requests are not affected.
 func (b *Batch) Fail(i int, err error) { b.Requests[i].Fail(err) }
 
-// FailAll ends every request that has no ending yet.
+// FailAll ends every unfinished request with err.
 func (b *Batch) FailAll(err error) {
 	for _, r := range b.Requests {
 		r.Fail(err)
@@ -212,8 +206,8 @@ func (b *Batch) pending() bool {
 	return false
 }
 
-// Split answers the requests that have no ending yet with their rows of Outputs. An
-// output whose first dimension is not the rows of the inputs fails them.
+// Split answers the unfinished requests with their rows of Outputs. All fail if an output's first dimension is not
+// the number of input rows.
 func (b *Batch) Split() {
 	if !b.pending() {
 		return
@@ -248,7 +242,7 @@ func (b *Batch) Split() {
 	}
 }
 
-// wholeRows reports whether t's data can be cut into its rows.
+// wholeRows reports whether the data of t can be divided into rows.
 func wholeRows(t *stream.Tensor) bool {
 	if t.Datatype == stream.Bytes {
 		return t.CheckSize("") == nil
@@ -256,7 +250,7 @@ func wholeRows(t *stream.Tensor) bool {
 	return len(t.Data)%max(t.Shape[0], 1) == 0
 }
 
-// RowsOf returns the data of n rows of t, whose size was checked. Rows of BYTES vary in length.
+// RowsOf returns the data of n rows of t, whose size must have been checked. Rows of BYTES vary in length.
 func RowsOf(t *stream.Tensor, first, n int) []byte {
 	if t.Datatype != stream.Bytes {
 		row := len(t.Data) / t.Shape[0]

@@ -22,9 +22,8 @@ type group struct {
 	detached int
 }
 
-// testParts are the settings of batchers in these tests.
-// epoch is a moment after any of the real clock, so that no frame that waits in a test with moments of its own ends before
-// it is bound.
+// testParts are the settings of batchers in these tests. epoch is later than any reading of the real clock, so that
+// no waiting frame expires in tests with their own times.
 const epoch stream.Instant = 1e15
 
 var testParts = []any{&SoftSettings{MaxDelay: softDelay}, &DeadlineSettings{Slack: deadlineSlack}}
@@ -69,7 +68,7 @@ func (g *group) open(t testing.TB, p stream.Policy) (*stream.Stream, *sink) {
 }
 
 type sink struct {
-	results []string // data of the first output, or its outcome
+	results []string // data of the first output, or the outcome
 	ages    []stream.Instant
 	stale   []uint64
 }
@@ -110,7 +109,7 @@ func bytesModel(maxBatch int, shape ...int) *stream.Model {
 	return &stream.Model{Name: "m", MaxBatch: maxBatch, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: shape}}}
 }
 
-// echo answers a prepared batch with its own input.
+// echo answers a prepared batch with the batch's inputs.
 func echo(b *Batch) {
 	b.Outputs = []stream.Tensor{b.Inputs[0]}
 	b.Split()
@@ -174,13 +173,13 @@ func TestRowsReturnToTheirRequests(t *testing.T) {
 	})
 }
 
-// nilTB is for helpers inside properties, whose T is not a testing.TB.
+// nilTB is for helpers in properties, where T is not a testing.TB.
 type nilTB struct{ testing.TB }
 
 func (nilTB) Helper()           {}
 func (nilTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// A request that cannot be decoded fails alone; the next one takes its rows.
+// A request that cannot be decoded fails alone; the next request takes its rows.
 func TestFailedRowsAreMasked(t *testing.T) {
 	for _, axis := range []stream.BatchAxis{stream.FreeAxis, stream.FixedAxis} {
 		m := bytesModel(4, 2)
@@ -206,7 +205,7 @@ func TestFailedRowsAreMasked(t *testing.T) {
 		}
 		want := "bbdd"
 		if axis == stream.FixedAxis {
-			want += "\x00\x00\x00\x00" // rows that failed requests wrote are cleared
+			want += "\x00\x00\x00\x00" // rows written by failed requests are cleared
 		}
 		if got := string(b.Inputs[0].Data); got != want {
 			t.Fatalf("%q, want %q", got, want)
@@ -232,7 +231,7 @@ func TestFailedRowsAreMasked(t *testing.T) {
 	}
 }
 
-// One large row from a client must not make the server take MaxBatch times its memory.
+// One large row from a client must not make the server allocate MaxBatch times the row.
 func TestFreeRowsTakeNoMoreThanTheyNeed(t *testing.T) {
 	g := newGroup(t, bytesModel(64, -1), Adaptive, 1, 8)
 	s, _ := g.open(t, window)
@@ -274,7 +273,7 @@ func TestSplitRefusesOutputsOfTheWrongShape(t *testing.T) {
 	}
 }
 
-// Rows of BYTES differ in length; each request gets its own.
+// Rows of BYTES differ in length; each request gets its own rows.
 func TestSplitCutsTextsWhereTheyEnd(t *testing.T) {
 	g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 8)
 	var sinks []*sink
@@ -316,7 +315,7 @@ func TestOutputsWithoutMemoryAreDrops(t *testing.T) {
 	}
 }
 
-// The memory of free dimensions is leased while a batch runs, and no batch keeps it.
+// The memory of free dimensions is leased only during a batch's run.
 func TestFreeDimensionsAreLeased(t *testing.T) {
 	g := newGroup(t, bytesModel(4, -1), Adaptive, 1, 8)
 	s, k := g.open(t, window)

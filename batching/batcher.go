@@ -13,11 +13,10 @@ import (
 	"millrace/stream"
 )
 
-// Batcher decides when a batch is formed and how many rows it gets. It computes only:
-// it has no goroutine, timer or lock, and the group calls it from one goroutine at a
-// time.
+// Batcher decides when a batch is formed and how many rows the batch gets. A Batcher only computes, without
+// goroutines, timers or locks; the group calls a Batcher from one goroutine at a time.
 type Batcher interface {
-	// Needs says what the group has to provide. It is called once.
+	// Needs returns which information the group must provide. Needs is called once.
 	Needs() Needs
 	// Decide is called when frames wait and a worker could start. take > 0 forms a
 	// batch of up to take rows now; otherwise the group calls Decide again after wait,
@@ -25,21 +24,20 @@ type Batcher interface {
 	Decide(v View) (take int, wait time.Duration)
 }
 
-// View is what a batcher decides by: the frames that one batch could be made of, and
-// the workers that could run it.
+// View is the input of a batcher's decision: the frames available for one batch, and the workers available for the
+// run.
 type View struct {
-	Rows int // rows waiting, at least 1; rows that the idle workers cannot run at once are not counted
+	Rows int // rows waiting, at least 1, and at most as many as the idle workers can run at once
 	Idle int // workers that could start now, at least 1
-	// Pending is how many batches could be formed now: this one and those of frames with
-	// other shapes. It is set for batchers that need it.
+	// Pending is the number of batches that could be formed now, including batches of other shapes. Set only for
+	// batchers with Needs.Pending.
 	Pending int
 
-	// Oldest is how long the oldest frame has waited. It is set while less than a
-	// full batch waits, for batchers that need it.
+	// Oldest is the waiting time of the oldest frame. Set while less than a full batch waits, for batchers with
+	// Needs.Oldest.
 	Oldest time.Duration
-	// Deadline is the time until the nearest deadline of the frames that wait, or
-	// NoDeadline. It is set while less than a full batch waits, for batchers that
-	// need it.
+	// Deadline is the time until the nearest deadline of the waiting frames, or NoDeadline. Set while less than a
+	// full batch waits, for batchers with Needs.Deadline.
 	Deadline time.Duration
 	// Predict returns how long a batch of n rows will take, preparation and run
 	// together, or 0 when nothing has been measured yet.
@@ -49,26 +47,24 @@ type View struct {
 // NoDeadline is View.Deadline when no waiting frame has a deadline.
 const NoDeadline time.Duration = math.MaxInt64
 
-// Needs are what a batcher needs to know. What it does not need is not computed.
+// Needs lists the information used by a batcher. Other information is not computed.
 type Needs struct {
-	Pending  bool // View.Pending, which needs a look at each pending batch
-	Oldest   bool // View.Oldest, which needs a read of each waiting stream
-	Deadline bool // View.Deadline, which needs the lock of each waiting stream
-	// Arrivals makes the group call Decide for each frame that arrives, not only for
-	// the first of a stream. Batchers need it that let frames wait while a worker is
-	// idle.
+	Pending  bool // View.Pending, at the cost of looking at each pending batch
+	Oldest   bool // View.Oldest, at the cost of reading each waiting stream
+	Deadline bool // View.Deadline, at the cost of each waiting stream's lock
+	// Arrivals makes the group call Decide for each arriving frame, not only for the first of a stream. Batchers that
+	// let frames wait while a worker is idle need Arrivals.
 	Arrivals bool
-	// Full makes the group run a batch only when it has as many rows as Decide took;
-	// frames bound to it wait until then.
+	// Full makes the group run a batch only when all rows taken by Decide are bound; bound frames wait until then.
 	Full bool
 }
 
 // Kind is a registered kind of batcher.
 type Kind struct {
 	Name   string
-	Doc    string // one line
+	Doc    string // a single line
 	create func(maxSize int, parts []any) Batcher
-	typ    reflect.Type // of its settings
+	typ    reflect.Type // of the settings
 }
 
 var kinds struct {
@@ -76,10 +72,9 @@ var kinds struct {
 	list []Kind
 }
 
-// Register adds a kind of batcher. create makes one of at most maxSize rows, with
-// settings S: a tagged struct (see internal/setting), whose fields become settings of
-// every model, in the section batching; struct{} for none. It panics when the name is
-// registered already. Call it from init, in the file of the kind.
+// Register adds a kind of batcher. create makes a batcher of at most maxSize rows with settings S, a tagged struct
+// (see internal/setting); the fields of S become settings of every model, in the section batching; use struct{} for
+// no settings. Register panics when the name is already registered. Call Register from init, in the file of the kind.
 func Register[S any](name, doc string, create func(maxSize int, settings S) Batcher) {
 	if _, taken := lookup(name); taken {
 		panic(fmt.Sprintf("batching: kind %q registered twice", name))
@@ -111,7 +106,7 @@ func lookup(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// of returns the kind of batcher whose settings part is, if it is one's.
+// of returns the kind of batcher with settings of the type of part, if any.
 func of(part any) (Kind, bool) {
 	for _, k := range Kinds() {
 		if reflect.TypeOf(part) == reflect.PointerTo(k.typ) {
@@ -121,9 +116,8 @@ func of(part any) (Kind, bool) {
 	return Kind{}, false
 }
 
-// CheckParts returns an error for each setting in parts that belongs to another kind of
-// batcher than kind, where it would have no effect. One that has its default may have
-// been filled in.
+// CheckParts returns an error for each setting in parts that belongs to a kind of batcher other than kind and would
+// have no effect. Settings equal to their default are allowed, since defaults may have been filled in.
 func CheckParts(kind string, parts []any) error {
 	var errs []error
 	for _, p := range parts {
@@ -140,7 +134,7 @@ func CheckParts(kind string, parts []any) error {
 	return setting.Join(errs...)
 }
 
-// PartsOf returns parts without the settings of other kinds of batchers than kind.
+// PartsOf returns parts without the settings of kinds of batchers other than kind.
 func PartsOf(kind string, parts []any) []any {
 	return slices.DeleteFunc(slices.Clone(parts), func(p any) bool {
 		k, ok := of(p)
@@ -148,9 +142,8 @@ func PartsOf(kind string, parts []any) []any {
 	})
 }
 
-// NewBatcher returns a batcher of the named kind, of at most maxSize rows. Its settings
-// are taken from parts (a pointer to a struct such as SoftSettings), or are the
-// defaults.
+// NewBatcher returns a batcher of the named kind, of at most maxSize rows. The settings come from parts (a pointer to
+// a struct, for example SoftSettings), or are the defaults.
 func NewBatcher(kind string, maxSize int, parts []any) (Batcher, error) {
 	k, ok := lookup(kind)
 	if !ok {

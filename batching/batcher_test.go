@@ -67,9 +67,8 @@ func TestUnknownBatcher(t *testing.T) {
 	}
 }
 
-// Every kind takes no more rows than wait and fit, waits only if its Needs say so,
-// forms a full batch without waiting, and uses nothing that it does not need by its
-// Needs.
+// Every kind takes at most the waiting rows and at most a full batch, waits only if its Needs allow waiting, forms a
+// full batch without waiting, and uses only information listed in its Needs.
 func TestEveryBatcher(t *testing.T) {
 	for _, kind := range Kinds() {
 		t.Run(kind.Name, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// picturesModel is a model of pictures of one pixel; decoding one takes as long as its CaptureUS says.
+// picturesModel is a model of pictures of one pixel; decoding a picture takes its CaptureUS.
 func picturesModel(maxBatch int) *stream.Model {
 	m := bytesModel(maxBatch, 1, 1, 3)
 	m.Image = &stream.ImageSpec{Width: 1, Height: 1, Color: "RGB", Layout: "NHWC"}
@@ -21,7 +21,7 @@ func newPictures(t testing.TB, kind string, maxBatch int) *group {
 	return g
 }
 
-// show submits a picture that takes that long.
+// show submits a picture with the decoding time takes.
 func show(t testing.TB, s *stream.Stream, of *stream.Account, takes time.Duration, now stream.Instant) {
 	t.Helper()
 	f := stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: []byte{1, 2, 3}, CaptureUS: takes.Microseconds(), Account: of}
@@ -32,7 +32,7 @@ func show(t testing.TB, s *stream.Stream, of *stream.Account, takes time.Duratio
 
 func pixels(r *stream.Request, dst []byte) error { copy(dst, r.Payload); return nil }
 
-// decodeHeavy does what a goroutine beside the workers does, and returns of whom and how long it decoded.
+// decodeHeavy does the part of a goroutine beside the workers, and returns the account and the decoding time.
 func (g *group) decodeHeavy(t testing.TB, now stream.Instant) (of *stream.Account, took time.Duration) {
 	t.Helper()
 	h, ok := g.intake.TakeHeavy(now)
@@ -49,7 +49,7 @@ func (g *group) decodeHeavy(t testing.TB, now stream.Instant) (of *stream.Accoun
 	return of, took
 }
 
-// runAll runs what can be gathered, and returns how many frames of each account ran.
+// runAll runs all batches that can be gathered, and returns the number of frames run by account.
 func (g *group) runAll(t testing.TB, now stream.Instant) map[*stream.Account]int {
 	t.Helper()
 	n := map[*stream.Account]int{}
@@ -84,12 +84,12 @@ func (g *group) runAll(t testing.TB, now stream.Instant) map[*stream.Account]int
 	}
 }
 
-// The time in which heavy pictures are decoded is divided among the accounts, whatever the number of their streams and
-// the size of their pictures, and while they wait every other frame runs at once.
+// Decoding time for heavy pictures is divided equally among the accounts, whatever the number of streams and the size
+// of the pictures, and meanwhile every other frame runs at once.
 func TestDecodingIsFairBetweenAccounts(t *testing.T) {
 	for _, k := range Kinds() {
 		if k.Name == Hard {
-			continue // a single frame waits for a full batch there
+			continue // here a single frame waits for a full batch
 		}
 		g := newPictures(t, k.Name, 4)
 		type client struct {
@@ -151,8 +151,8 @@ func TestDecodingIsFairBetweenAccounts(t *testing.T) {
 	}
 }
 
-// While another account sends frames, a batch has no more decoding of an account than its share; the rest is decoded beside. An
-// account that is alone has all of it.
+// While another account sends frames, a batch decodes no more than an account's share; the rest is decoded beside the
+// workers. A single active account may use the whole batch.
 func TestShareOfABatch(t *testing.T) {
 	const takes = 10 * time.Millisecond
 	a, b := &stream.Account{}, &stream.Account{}
@@ -200,8 +200,8 @@ func TestShareOfABatch(t *testing.T) {
 	}
 }
 
-// While a frame waits to be decoded it is in its mailbox, as any other: a newer one replaces it, it ends when it is too late, and
-// the end of its stream ends it and frees its place.
+// A frame waiting to be decoded stays in its mailbox like any frame: a newer frame replaces the frame, a passed
+// deadline ends the frame, and so does the end of the stream, which also frees the place.
 func TestHeavyFramesWaitInTheirMailboxes(t *testing.T) {
 	const takes = time.Second
 	g := newPictures(t, Adaptive, 4)
@@ -243,8 +243,8 @@ func TestHeavyFramesWaitInTheirMailboxes(t *testing.T) {
 	}
 }
 
-// A request that was decoded ends as one in a batch does: with its deadline, its client, or its group; the memory of its row is
-// released. No more than a batch of them wait for a worker.
+// A decoded request ends like a request in a batch: by its deadline, its client, or its group; the memory of its row
+// is released. At most one batch of decoded requests waits for a worker.
 func TestDecodedRequestsEnd(t *testing.T) {
 	g := newPictures(t, Adaptive, 4)
 	now := epoch

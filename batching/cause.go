@@ -1,26 +1,25 @@
 package batching
 
-// Cause says why a batch was formed when it was.
+// Cause is the reason for which a batch was formed.
 type Cause uint8
 
 // The causes.
 const (
-	Full         Cause  = iota // it had as many rows as a batch may have
+	Full         Cause  = iota // the batch had the most rows possible
 	IdleWorker                 // a worker was idle, and the batcher does not wait then
-	MaxDelay                   // its first frame had waited for the batcher's longest time
-	NearDeadline               // a frame would have missed its deadline otherwise
-	Partial                    // it waited to be full, but the memory or the worker that it waited for was needed or ended
-	Causes       = iota        // how many there are
+	MaxDelay                   // the first frame had waited for the batcher's longest time
+	NearDeadline               // a frame would otherwise have missed its deadline
+	Partial                    // waited to be full, but its memory or worker was needed or left
+	Causes       = iota        // number of causes
 )
 
-// String returns the cause as metrics label it.
+// String returns the cause as a metric label.
 func (c Cause) String() string {
 	return [...]string{"full", "idle_worker", "max_delay", "deadline", "partial"}[c]
 }
 
-// Explainer is a Batcher that waits while a worker is idle. Cause is called after a
-// Decide that took fewer rows than a full batch, with the same view, and says why it
-// did not wait longer. For other batchers that is IdleWorker.
+// Explainer is a Batcher that waits while a worker is idle. After a Decide that took fewer rows than a full batch,
+// Cause is called with the same view, and returns why the wait ended. For other batchers the cause is IdleWorker.
 type Explainer interface {
 	Cause(v View) Cause
 }

@@ -16,14 +16,12 @@ func init() {
 	})
 }
 
-// deadline waits for a full batch until the moment at which a full batch has to start
-// to end slack before the nearest deadline of a waiting frame. It allows for the time
-// of a full batch, however many rows wait now, since frames that arrive later may fill
-// it.
+// deadline waits for a full batch until the last moment for a full batch to end slack before the nearest deadline of
+// a waiting frame. deadline reserves the time of a full batch, however many rows wait now, since later frames may
+// fill the batch.
 //
-// It does not wait when more batches could be formed than workers are idle, since one
-// of those would have to wait for another's run. Without a deadline, and before any
-// time has been measured, it decides as adaptive does.
+// deadline does not wait when more batches could be formed than workers are idle: a further batch would have to wait
+// for a whole run. Without a deadline, and before any time has been measured, deadline decides like adaptive.
 type deadline struct {
 	adaptive
 	slack time.Duration

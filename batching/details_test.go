@@ -34,8 +34,7 @@ func withBatcher(t testing.TB, m *stream.Model, b Batcher, buffers int) *group {
 	return g
 }
 
-// TestShortestWait checks that the shortest of the waits of all pending batches, in
-// both inboxes, is returned, and that 0 means no wait.
+// The shortest wait of all pending batches, in both inboxes, is returned; 0 means no wait.
 func TestShortestWait(t *testing.T) {
 	const ms = time.Millisecond
 	m := bytesModel(4, -1)
@@ -61,7 +60,7 @@ func TestShortestWait(t *testing.T) {
 	}
 }
 
-// TestViews checks what a batcher gets to know of the frames that wait.
+// The batcher's View of the waiting frames.
 func TestViews(t *testing.T) {
 	b := &stub{needs: Needs{Pending: true, Oldest: true, Deadline: true}}
 	g := withBatcher(t, bytesModel(4, -1), b, 4)
@@ -81,8 +80,9 @@ func TestViews(t *testing.T) {
 	submit(3, 1, 30, nil)
 	_, _, _ = g.intake.Gather(epoch+40, 3, own)
 	want := []View{
-		{Rows: 2, Idle: 1, Pending: 3, Oldest: 30, Deadline: 70}, // of the own inbox: no other worker runs it
-		{Rows: 6, Idle: 3, Pending: 3, Deadline: NoDeadline},     // a full batch waits: the rest of the view is not set
+		// of the own inbox: only this worker runs the frames
+		{Rows: 2, Idle: 1, Pending: 3, Oldest: 30, Deadline: 70},
+		{Rows: 6, Idle: 3, Pending: 3, Deadline: NoDeadline}, // a full batch waits: the rest of the view is not set
 		{Rows: 1, Idle: 3, Pending: 3, Oldest: 10, Deadline: 90},
 	}
 	for i, v := range b.views {
@@ -115,8 +115,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestStatefulStreamsCountAsOne checks that of each stateful stream one frame counts,
-// since only one at a time can be in a batch.
+// Each stateful stream counts as one frame, since only one frame at a time can be in a batch.
 func TestStatefulStreamsCountAsOne(t *testing.T) {
 	b := &stub{}
 	m := bytesModel(8, 2)
@@ -137,8 +136,7 @@ func TestStatefulStreamsCountAsOne(t *testing.T) {
 	}
 }
 
-// TestOwnInboxComesFirst checks that a worker serves its own inbox first, except every
-// third time.
+// A worker serves its own inbox first, except every third time.
 func TestOwnInboxComesFirst(t *testing.T) {
 	g := newGroup(t, bytesModel(1, 2), Adaptive, 4, 64)
 	own := g.intake.NewInbox()
@@ -165,8 +163,7 @@ func TestOwnInboxComesFirst(t *testing.T) {
 	}
 }
 
-// TestIdleIntake checks that an intake is idle when neither a token nor a batch waits
-// in the common inbox.
+// An intake is idle when neither a token nor a batch waits in the common inbox.
 func TestIdleIntake(t *testing.T) {
 	b := &stub{}
 	g := withBatcher(t, anything, b, 4)
@@ -197,7 +194,7 @@ func TestIdleIntake(t *testing.T) {
 	g.run(batch)
 }
 
-// TestExhausted checks that it is reported once that no batch was free.
+// A failed gathering for want of a free batch is reported once.
 func TestExhausted(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 16)
 	var open []*stream.Stream
@@ -222,8 +219,7 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// TestRaggedModelsHaveOneClass checks that frames of free dimensions share ragged
-// batches, where each request has its own tensors, and that those of fixed dimensions
+// Frames of free dimensions share ragged batches, where each request has its own tensors; frames of fixed dimensions
 // always share batches.
 func TestRaggedModelsHaveOneClass(t *testing.T) {
 	ragged := bytesModel(4, -1)
@@ -254,8 +250,7 @@ func TestRaggedModelsHaveOneClass(t *testing.T) {
 	}
 }
 
-// TestTokenQueueReleasesMemory checks that the memory of served tokens is reused, and
-// that the order stays.
+// The memory of served tokens is reused, and the order stays.
 func TestTokenQueueReleasesMemory(t *testing.T) {
 	var q tokenQueue
 	next := uint64(0)
@@ -296,8 +291,7 @@ func backends() []Backend {
 	return []Backend{Heap, C}
 }
 
-// TestPoolReleasesMemory checks that batches of mapped memory are used like others, and
-// that those past a smaller bound are freed.
+// Batches of mapped memory are used like other batches, and batches beyond a smaller bound are freed.
 func TestPoolReleasesMemory(t *testing.T) {
 	for _, backend := range backends() {
 		g := newGroup(t, bytesModel(4, 2), Adaptive, 3, 16)
@@ -367,9 +361,8 @@ func (s *endsSecond) Before(r *stream.Request) bool {
 
 func (*endsSecond) Answered(*stream.Request, []stream.Tensor, *buf.Buf) {}
 
-// TestInputsByName checks that inputs of free and of fixed dimensions go into their
-// rows by name, in any order, and that all outputs are returned complete. Requests that
-// a stage or a failure has ended do not change the others.
+// Inputs of free and of fixed dimensions go into their rows by name, in any order, and all outputs are returned
+// complete. Requests ended by a stage or a failure do not change other requests.
 func TestInputsByName(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{
 		{Name: "a", Datatype: stream.Float32, Shape: []int{-1}}, {Name: "b", Datatype: stream.Uint8, Shape: []int{2}},
@@ -411,8 +404,7 @@ func TestInputsByName(t *testing.T) {
 	}
 }
 
-// TestFailedRequestsLeaveTheirRows checks that requests after one that cannot be
-// prepared take its rows.
+// Requests after a request that cannot be prepared take its rows.
 func TestFailedRequestsLeaveTheirRows(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 3, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
@@ -438,9 +430,8 @@ func TestFailedRequestsLeaveTheirRows(t *testing.T) {
 	}
 }
 
-// TestEndedRequestsLeaveTheirRows: a request that ends after it was bound, as its client leaves,
-// takes no row. Where a batch waits to be full, it counts, so that the others wait no longer
-// because it has left.
+// A request that ends after binding, because its client leaves, takes no row. In a batch that waits to be full, the
+// request counts, so that other requests do not wait longer.
 func TestEndedRequestsLeaveTheirRows(t *testing.T) {
 	for name, whole := range map[string]bool{"bound, and the batch waits for the last": false, "the batch is full": true} {
 		b := &stub{needs: Needs{Full: true}, decide: func(View) (int, time.Duration) { return 3, 0 }}
@@ -476,8 +467,7 @@ func TestEndedRequestsLeaveTheirRows(t *testing.T) {
 	}
 }
 
-// TestTokensOfClosedStreamsAddNoRows checks that closed streams add no rows, however
-// many there are before one that waits, and that their class is removed.
+// Closed streams add no rows, however many closed streams precede an open stream, and their class is removed.
 func TestTokensOfClosedStreamsAddNoRows(t *testing.T) {
 	b := &stub{}
 	g := withBatcher(t, bytesModel(4, -1), b, 4)
@@ -501,8 +491,7 @@ func TestTokensOfClosedStreamsAddNoRows(t *testing.T) {
 	g.run(g.gather(t, 3, 1))
 }
 
-// TestPoolShrinksWhileInUse checks that an unused batch past the bound is freed at
-// once, and those in use when they are put back.
+// An unused batch beyond the bound is freed at once; a batch in use is freed when put back.
 func TestPoolShrinksWhileInUse(t *testing.T) {
 	g := newGroup(t, bytesModel(1, 1), Adaptive, 3, 8)
 	var used [3]*Batch

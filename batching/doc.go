@@ -1,7 +1,6 @@
-// Package batching forms batches across streams: the Ring and the Inbox in which tokens
-// wait, the Intake that gathers batches from them, the Batcher that decides when a
-// batch runs and with how many rows, the Batch itself and its bounded memory.
+// Package batching forms batches across streams: tokens wait in the Ring and the Inbox, the Intake gathers batches
+// from the tokens, the Batcher decides when a batch runs and with how many rows, and the Batch has bounded memory.
 //
-// Everything except the Ring is called under its caller's lock, without a goroutine, a
-// timer or a clock. The package must not know workers or protocols.
+// Everything except the Ring is called under its caller's lock, without a goroutine, a timer or a clock. The package
+// must not know workers or protocols.
 package batching

@@ -8,22 +8,21 @@ import (
 	"millrace/stream"
 )
 
-// Inbox is where tokens wait: the common inbox of a group, or the inbox of one worker
-// with affinity. Tokens enter its rings without a lock; only the gathering worker uses
-// its pending batches.
+// Inbox holds waiting tokens: the common inbox of a group, or the inbox of one worker with affinity. Tokens enter the
+// rings without a lock; only the gathering worker uses the pending batches.
 type Inbox struct {
 	places  int
 	rings   [stream.Priorities]atomic.Pointer[Ring[*stream.Stream]] // nil until a token of the priority has entered
 	pending []*pendingBatch
-	visits  uint // how often a worker gathered from it
-	closed  bool // no worker gathers from it now: see Intake.Close
+	visits  uint // number of gatherings from the inbox
+	closed  bool // no worker gathers from the inbox now: see Intake.Close
 }
 
 func newInbox(places int) *Inbox {
 	return &Inbox{places: places}
 }
 
-// ring returns the ring of a priority, which it makes if there is none.
+// ring returns the ring of a priority, and makes the ring if necessary.
 func (x *Inbox) ring(p stream.Priority) *Ring[*stream.Stream] {
 	if r := x.rings[p].Load(); r != nil {
 		return r
@@ -32,7 +31,7 @@ func (x *Inbox) ring(p stream.Priority) *Ring[*stream.Stream] {
 	return x.rings[p].Load()
 }
 
-// pop takes a token of a priority out of its ring.
+// pop takes a token of a priority from the ring.
 func (x *Inbox) pop(p stream.Priority) (*stream.Stream, bool) {
 	if r := x.rings[p].Load(); r != nil {
 		return r.Pop()
@@ -72,9 +71,8 @@ func (x *Inbox) formable() int {
 	return n
 }
 
-// order returns the order in which the priorities are served at this visit: higher ones
-// first, but every eighth time the lower ones, so that none starves. Delayed frames are
-// always the last.
+// order returns the order of priorities for this visit: higher priorities first, but every eighth time lower
+// priorities first, so that no priority starves. Delayed frames are always last.
 func (x *Inbox) order() order {
 	if x.visits%8 == 0 {
 		return order{stream.Low, stream.Normal, stream.High, stream.Delayed}
@@ -82,13 +80,12 @@ func (x *Inbox) order() order {
 	return order{stream.High, stream.Normal, stream.Low, stream.Delayed}
 }
 
-// sort sorts the pending batches: first the one with the oldest token of the highest
-// priority, so that no class starves.
+// sort puts the pending batch with the oldest token of the highest priority first, so that no class starves.
 func (x *Inbox) sort(order order) {
 	slices.SortFunc(x.pending, func(a, b *pendingBatch) int { return cmp.Compare(a.rank(order), b.rank(order)) })
 }
 
-// pendingOf returns the pending batch of a class, which it makes if there is none.
+// pendingOf returns the pending batch of a class, and makes the batch if necessary.
 func (x *Inbox) pendingOf(class uint64) *pendingBatch {
 	for _, p := range x.pending {
 		if p.class == class {
@@ -100,10 +97,10 @@ func (x *Inbox) pendingOf(class uint64) *pendingBatch {
 	return p
 }
 
-// order is the priorities in the order in which they are served.
+// order lists the priorities, first served first.
 type order [4]stream.Priority
 
-// remove removes an empty pending batch, but keeps the last one to reuse its memory.
+// remove removes an empty pending batch, but keeps the last pending batch to reuse its memory.
 func (x *Inbox) remove(p *pendingBatch) bool {
 	if len(x.pending) == 1 {
 		return false
@@ -112,8 +109,8 @@ func (x *Inbox) remove(p *pendingBatch) bool {
 	return true
 }
 
-// takeOldest takes the oldest partial batch that waits to be full, or returns nil. When
-// no other batch is free, it runs although it is not full.
+// takeOldest takes the oldest partial batch, or returns nil. When no other batch is free, the partial batch runs
+// without being full.
 func (x *Inbox) takeOldest() *Batch {
 	var first *pendingBatch
 	for _, p := range x.pending {
@@ -129,7 +126,7 @@ func (x *Inbox) takeOldest() *Batch {
 	return b
 }
 
-// takePartial takes all batches that wait to be full.
+// takePartial takes all batches waiting to be full.
 func (x *Inbox) takePartial() (out []*Batch) {
 	for b := x.takeOldest(); b != nil; b = x.takeOldest() {
 		out = append(out, b)

@@ -8,14 +8,11 @@ import (
 	"millrace/stream"
 )
 
-// Intake is where the tokens of a group's streams wait and where batches are formed. It
-// has inboxes, which tokens enter without a lock, and in each inbox the pending
-// batches, one for each class of shapes. The frames of their tokens are bound only when
-// a worker gathers a batch.
+// Intake holds the waiting tokens of a group's streams and forms batches. Tokens enter its inboxes without a lock;
+// each inbox has pending batches, one for each class of shapes. Frames are bound only when a worker gathers a batch.
 //
-// Push, Reserve, Unreserve, PlacesUsed, NoteArrival and Arrivals are safe for
-// concurrent use. The other methods are for the gathering worker: one at a time, under
-// its group's lock.
+// Push, Reserve, Unreserve, PlacesUsed, NoteArrival and Arrivals are safe for concurrent use. The other methods are
+// for the gathering worker: one at a time, under its group's lock.
 type Intake struct {
 	model      *stream.Model
 	batcher    Batcher
@@ -29,7 +26,7 @@ type Intake struct {
 	tokens     uint64         // how many entered pending batches so far
 	now        stream.Instant // of the current call of Gather
 	predict    func(n int) time.Duration
-	ready      []*Batch // bound and to be run even if they are not full: their worker has left, or no batch was free
+	ready      []*Batch // bound and to be run even if not full: the worker has left, or no batch was free
 	exhausted  bool     // a batch could not be formed since all were in use
 	beside     beside
 	drained    bool // Drain was called
@@ -54,12 +51,11 @@ func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Int
 // NewInbox returns an inbox for the tokens of one worker with affinity.
 func (in *Intake) NewInbox() *Inbox { return newInbox(int(in.limit)) }
 
-// NeedsArrivals reports whether the batcher has to decide again for each frame that
-// arrives: see NoteArrival.
+// NeedsArrivals reports whether the batcher must decide again for each arriving frame: see NoteArrival.
 func (in *Intake) NeedsArrivals() bool { return in.needs.Arrivals }
 
-// Reserve takes a place for one stream. It fails when the queue is full; a stream that
-// has a place can always queue its one token.
+// Reserve takes a place for one stream, and fails when the queue is full. A stream with a place can always queue its
+// only token.
 func (in *Intake) Reserve() error {
 	if in.placesUsed.Add(1) > in.limit {
 		in.placesUsed.Add(-1)
@@ -71,11 +67,10 @@ func (in *Intake) Reserve() error {
 // Unreserve frees a place.
 func (in *Intake) Unreserve() { in.placesUsed.Add(-1) }
 
-// PlacesUsed returns how many places are taken. A stream that carries a caller's
-// one-shot requests takes one too.
+// PlacesUsed returns the number of taken places. A stream for a caller's one-shot requests takes a place, too.
 func (in *Intake) PlacesUsed() int { return int(in.placesUsed.Load()) }
 
-// Push queues a stream's token. own is its worker's inbox, or nil for the common one.
+// Push queues a stream's token. own is the worker's inbox, or nil for the common inbox.
 func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	if own == nil {
 		own = in.common
@@ -86,11 +81,10 @@ func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	in.arrivals.Add(1)
 }
 
-// NoteArrival records that one more frame waits in a stream whose token is queued
-// already.
+// NoteArrival records one more waiting frame in a stream with a queued token.
 func (in *Intake) NoteArrival() { in.arrivals.Add(1) }
 
-// Arrivals returns a number that changes whenever Gather might find more than before.
+// Arrivals returns a number that changes whenever Gather might find more frames.
 func (in *Intake) Arrivals() uint64 { return in.arrivals.Load() }
 
 // Observe records how long a batch took, prepare and run together.
@@ -98,10 +92,9 @@ func (in *Intake) Observe(now stream.Instant, rows int, took time.Duration) {
 	in.times.Observe(now, rows, took)
 }
 
-// Gather forms the next batch for one of idle idle workers: its frames are bound now.
-// It takes from the worker's own inbox first, but every third time from the common one,
-// so that busy streams in the own inbox do not starve the others. Without a batch, wait
-// says when to call Gather again even if nothing arrives (0: never).
+// Gather forms the next batch for one of idle idle workers, and binds the frames. Gather serves the worker's own
+// inbox first, but every third time the common inbox, so that busy streams in the own inbox do not starve other
+// streams. Without a batch, wait is the time until the next call of Gather even if no frame arrives (0: never).
 func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wait time.Duration, err error) {
 	if n := len(in.ready); n > 0 {
 		b, in.ready = in.ready[n-1], in.ready[:n-1]
@@ -124,7 +117,7 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wa
 		}
 		for _, x := range inboxes {
 			if v.Idle = idle; x == own {
-				v.Idle = 1 // no other worker serves it
+				v.Idle = 1 // no other worker serves the own inbox
 			}
 			b, w, err := in.formAny(x, &v)
 			if b != nil || err != nil {
@@ -133,14 +126,13 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wa
 			if w > 0 && (wait == 0 || w < wait) {
 				wait = w
 			}
-			more = more || x.queued() > 0 // tokens without frames were removed, and other tokens are behind them
+			more = more || x.queued() > 0 // tokens without frames were removed, and more tokens follow
 		}
 	}
 	return nil, wait, nil
 }
 
-// visit returns the inboxes in the order in which they are served at this visit, the first
-// one nil when own is.
+// visit returns the inboxes in the order of this visit; the first inbox is nil when own is nil.
 func (in *Intake) visit(own *Inbox) [2]*Inbox {
 	in.common.visits++
 	if own == nil {
@@ -152,9 +144,8 @@ func (in *Intake) visit(own *Inbox) [2]*Inbox {
 	return [...]*Inbox{own, in.common}
 }
 
-// GatherFull forms the next batch only if it is full, whatever the batcher would decide: for
-// a worker that still runs another one. Without common it takes from its own inbox alone,
-// since other workers are idle.
+// GatherFull forms the next batch only if the batch is full, regardless of the batcher, for a worker that is still
+// running another batch. Without common, GatherFull uses the worker's own inbox alone, since other workers are idle.
 func (in *Intake) GatherFull(now stream.Instant, own *Inbox, common bool) (*Batch, error) {
 	in.now = now
 	for _, x := range in.visit(own) {
@@ -184,8 +175,8 @@ func (in *Intake) GatherFull(now stream.Instant, own *Inbox, common bool) (*Batc
 	return nil, nil
 }
 
-// formAny tries the inbox's pending batches, first the one with the oldest token of the
-// highest priority, so that no class starves. v has what is the same for all of them.
+// formAny tries the inbox's pending batches, first the batch with the oldest token of the highest priority, so that
+// no class starves. v holds the values common to all pending batches.
 func (in *Intake) formAny(x *Inbox, v *View) (b *Batch, wait time.Duration, err error) {
 	if len(x.pending) > 1 {
 		x.sort(x.order())
@@ -219,8 +210,8 @@ func (in *Intake) Idle() bool {
 
 // fill moves the tokens from the rings to the pending batches.
 func (in *Intake) fill(x *Inbox) {
-	// The number of tokens moved at once is limited: a stream that is queued again as
-	// fast as its token is taken must not keep the worker in this loop.
+	// The number of tokens moved at once is limited: a stream that queues its token again at once must not keep the
+	// worker in this loop.
 	budget := 2 * max(in.model.MaxBatch, 16)
 	for _, priority := range x.order() {
 		for ; budget > 0; budget-- {
@@ -249,7 +240,7 @@ func (in *Intake) add(x *Inbox, s *stream.Stream, priority stream.Priority) {
 	x.pendingOf(class).tokens[priority].push(t)
 }
 
-// setWaiting sets what v says of the frames that wait in p.
+// setWaiting sets the fields of v about the frames waiting in p.
 func (in *Intake) setWaiting(p *pendingBatch, v *View) {
 	bound := 0
 	if p.batch != nil {
@@ -270,7 +261,7 @@ func (in *Intake) setWaiting(p *pendingBatch, v *View) {
 	}
 }
 
-// form lets the batcher decide and binds the frames of the batch that it takes.
+// form lets the batcher decide and binds the frames of the batch.
 func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duration, error) {
 	in.setWaiting(p, v)
 	if v.Rows == 0 {
@@ -287,8 +278,8 @@ func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duratio
 	return b, 0, err
 }
 
-// take binds up to that many rows of p to a batch. It returns none if no frame is left, if
-// the batch has to be full and is not, or if no batch is free.
+// take binds up to the given number of rows of p to a batch. take returns nil if no frame is left, if the batch must
+// be full but is not, or if no batch is free.
 func (in *Intake) take(p *pendingBatch, rows int, why Cause, x *Inbox) (b *Batch, err error) {
 	if b = p.batch; b == nil {
 		if b, err = in.pool.Take(); err != nil {
@@ -313,8 +304,8 @@ func (in *Intake) take(p *pendingBatch, rows int, why Cause, x *Inbox) (b *Batch
 	return b, nil
 }
 
-// countRows returns how many rows wait in the streams of p's tokens, at least up to
-// most, and removes the tokens of streams in which none waits.
+// countRows returns the number of rows waiting in the streams of p's tokens, counting at least up to most, and
+// removes the tokens of streams without waiting rows.
 func (in *Intake) countRows(p *pendingBatch, most int) int {
 	n := 0
 	for i := range p.tokens {
@@ -345,9 +336,8 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 	return n
 }
 
-// bind binds frames until b has take rows, and reports whether it is full: it has them,
-// or the next frame does not fit and becomes the first of the next batch. When the
-// table of times is out of date, one frame is bound without a check of its deadline:
+// bind binds frames until b has take rows, and reports whether b is full: b has take rows, or the next frame does not
+// fit and starts the next batch. When the table of times is out of date, bind skips the deadline check for one frame:
 // see probeAfter.
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
@@ -392,10 +382,10 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 	return true
 }
 
-// Drain empties the inboxes and returns the batches that frames were bound to and that
-// have not run. The tokens are discarded: the streams have been closed or moved, and
-// the caller must call their Stream.ForgetToken. Requests that were decoded beside the workers stay,
-// and those that are being decoded come: they are run as they are, unless RemoveDecoded takes them.
+// Drain empties the inboxes and returns the batches with bound frames that have not run. Drain discards the tokens:
+// the streams have been closed or moved, and the caller must call Stream.ForgetToken for each. Requests decoded
+// beside the workers stay, and requests still being decoded will follow: both are run unless RemoveDecoded takes
+// them.
 func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	bound, in.ready = in.ready, nil
 	inboxes = append(inboxes, in.common)
@@ -415,19 +405,17 @@ func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	return bound
 }
 
-// AddReady makes Gather return the given batches, to which frames are bound, before
-// others.
+// AddReady makes Gather return the given batches, with frames already bound, before other batches.
 func (in *Intake) AddReady(bs ...*Batch) {
 	in.ready = append(in.ready, bs...)
 	in.arrivals.Add(1)
 }
 
-// Sweep takes the tokens of streams that have finished out of the inboxes, and gives up their
-// places with q, the intake's group.
+// Sweep removes the tokens of finished streams from the inboxes, and frees their places with q, the intake's group.
 func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 	left := func(s *stream.Stream) bool {
 		select {
-		case <-s.Finished(): // so that the stream's lock is not held for long
+		case <-s.Finished(): // avoids holding the stream's lock for long
 			s.ForgetToken(q)
 			return true
 		default:
@@ -440,7 +428,7 @@ func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 			if r == nil {
 				continue
 			}
-			for range r.Len() { // once around, so that the others keep their order
+			for range r.Len() { // once around, so that the other tokens keep their order
 				s, ok := r.Pop()
 				if !ok {
 					break
@@ -459,7 +447,7 @@ func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 	in.beside.waiting = slices.DeleteFunc(in.beside.waiting, func(h heavy) bool { return left(h.stream) })
 }
 
-// HasReady reports whether such a batch waits, or after Drain a request that was decoded beside.
+// HasReady reports whether a batch added by AddReady waits, or after Drain a request decoded beside the workers.
 func (in *Intake) HasReady() bool { return len(in.ready) > 0 || in.drained && in.beside.decoded > 0 }
 
 // TakeExhausted reports whether Gather found all batches in use since the last call of
@@ -470,8 +458,8 @@ func (in *Intake) TakeExhausted() bool {
 	return was
 }
 
-// Redistribute moves the tokens of a worker's inbox to the common one when that worker
-// has left. Partial batches that waited to be full are run as they are.
+// Redistribute moves the tokens of a departed worker's inbox to the common inbox. Partial batches waiting to be full
+// run without being full.
 func (in *Intake) Redistribute(x *Inbox) {
 	in.AddReady(x.takePartial()...)
 	for _, p := range x.pending {
@@ -493,8 +481,9 @@ func (in *Intake) Redistribute(x *Inbox) {
 	}
 }
 
-// Close says that the worker of an inbox has left, or is replaced: requests that are decoded for it go to the common one, until Open.
+// Close records that the worker of an inbox has left or is being replaced: requests decoded for the worker go to the
+// common inbox until Open.
 func (in *Intake) Close(x *Inbox) { x.closed = true }
 
-// Open says that the inbox has a worker again.
+// Open records that the inbox has a worker again.
 func (in *Intake) Open(x *Inbox) { x.closed = false }

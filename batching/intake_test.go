@@ -22,7 +22,7 @@ func offer(t testing.TB, s *stream.Stream, at stream.Instant) {
 	}
 }
 
-// gather fails unless Gather forms a batch of that many rows, or none when want is 0.
+// gather fails unless Gather forms a batch of want rows, or no batch when want is 0.
 func (g *group) gather(t testing.TB, now stream.Instant, want int) *Batch {
 	t.Helper()
 	b, _, err := g.intake.Gather(now, 1, nil)
@@ -54,8 +54,8 @@ func TestQueueRefusesAtItsBound(t *testing.T) {
 	}
 }
 
-// Streams that open and close while no worker gathers must not fill the queue beyond
-// its bound: their places are taken until their tokens are removed.
+// Streams that open and close while no worker gathers must not fill the queue beyond the bound: a place stays taken
+// until the token is removed.
 func TestTokensOfClosedStreamsKeepTheirPlaces(t *testing.T) {
 	for _, k := range Kinds() {
 		kind := k.Name
@@ -81,7 +81,7 @@ func TestTokensOfClosedStreamsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// Sweep frees those places also without a worker, and keeps the other tokens in their order.
+// Sweep frees the places of closed streams also without a worker, and keeps the order of other tokens.
 func TestSweep(t *testing.T) {
 	for _, k := range Kinds() {
 		for _, pending := range []bool{false, true} {
@@ -171,7 +171,7 @@ func TestPrioritiesAreKeptWhileManyWait(t *testing.T) {
 		}
 		return sum
 	}
-	// Of 320 places every eighth batch, 40, serves the low ones.
+	// Of 320 places every eighth batch, 40, serves low priority.
 	if h, l := n(high), n(low); h != 280 || l != 40 {
 		t.Fatalf("%d high, %d low", h, l)
 	}
@@ -233,7 +233,7 @@ func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 	frame := func(d, n int) {
 		s, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: time.Millisecond})
 		_ = s.SubmitAt(rows(g.mem, 0, 1, n, d), epoch+1)
-		// Stale frames make a batch look full that is not full when it is bound.
+		// Stale frames make a batch look full until binding.
 		for range 4 - n {
 			late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
 			_ = late.SubmitAt(rows(g.mem, 0, 1, 1, d), epoch+1)
@@ -247,7 +247,7 @@ func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 		t.Fatalf("%d batches are free", g.pool.Free())
 	}
 	frame(3, 1)
-	b := g.gather(t, epoch+300, 2) // the first one
+	b := g.gather(t, epoch+300, 2) // the first batch
 	b.FailAll(fmt.Errorf("enough"))
 	g.pool.Put(b)
 	g.gather(t, epoch+400, 0) // the third has a batch now
@@ -256,8 +256,7 @@ func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 	}
 }
 
-// When the table is out of date, one frame is bound without a check of its deadline;
-// the others are checked.
+// When the table is out of date, one frame is bound without a check of its deadline; later frames are checked.
 func TestOldTableIsIgnoredForOneFrame(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 16)
 	at := func(d time.Duration) stream.Instant { return epoch.Add(d) }
@@ -281,8 +280,8 @@ func TestOldTableIsIgnoredForOneFrame(t *testing.T) {
 	g.run(g.gather(t, later, 1))
 }
 
-// A newer frame's later deadline does not replace that of the frame that it superseded:
-// otherwise its token could wait for ever.
+// A superseded frame's deadline still counts when the newer frame has a later deadline: otherwise the token could
+// wait for ever.
 func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
@@ -299,7 +298,7 @@ func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 	g.run(g.gather(t, at(38*ms), 1))
 }
 
-// A frame that waits after another one may have the nearer deadline.
+// A waiting frame may have a nearer deadline than an earlier frame.
 func TestDeadlineOfAFrameAfterAnother(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
@@ -316,8 +315,7 @@ func TestDeadlineOfAFrameAfterAnother(t *testing.T) {
 	}
 }
 
-// Soft waits up to its delay after a frame has arrived, not after a worker first
-// gathered it, nor after the last batch.
+// Soft counts its delay from the arrival of a frame, not from the first gathering or from the last batch.
 func TestSoftCountsFromTheFrame(t *testing.T) {
 	g := newGroup(t, anything, Soft, 2, 16)
 	at := func(d time.Duration) stream.Instant { return epoch.Add(d) }

@@ -6,21 +6,20 @@ import (
 	"millrace/stream"
 )
 
-// pendingBatch is a batch that is being collected: the tokens whose frames can be bound
-// to it, by priority.
+// pendingBatch is a batch under collection: tokens by priority, whose frames can be bound to the batch.
 type pendingBatch struct {
 	class  uint64
 	tokens [stream.Priorities]tokenQueue
-	batch  *Batch // what is bound so far, for a batcher that needs full batches
+	batch  *Batch // the bound requests so far, for a batcher with Needs.Full
 }
 
 // token is a stream's place in a pending batch.
 type token struct {
 	stream   *stream.Stream
-	request  *stream.Request // in place of the stream's token: bound already, with its pictures decoded; or nil
+	request  *stream.Request // in place of the stream's token: bound already, with decoded pictures; or nil
 	number   uint64          // in the order of arrival
-	received stream.Instant  // of the next frame, for batchers that need View.Oldest
-	deadline stream.Instant  // the nearest since the token arrived, for batchers that need View.Deadline; 0 = none
+	received stream.Instant  // receipt of the next frame, for batchers with Needs.Oldest
+	deadline stream.Instant  // nearest deadline since the token arrived, for batchers with Needs.Deadline; 0 = none
 }
 
 func (p *pendingBatch) empty() bool {
@@ -32,8 +31,7 @@ func (p *pendingBatch) empty() bool {
 	return true
 }
 
-// first returns the queue that is served first in the given order, or nil when
-// all are empty.
+// first returns the first nonempty queue in the given order, or nil when all queues are empty.
 func (p *pendingBatch) first(order order) *tokenQueue {
 	for _, priority := range order {
 		if p.tokens[priority].peek() != nil {
@@ -43,8 +41,7 @@ func (p *pendingBatch) first(order order) *tokenQueue {
 	return nil
 }
 
-// rank orders pending batches: by the priority of the token that is next in each, then
-// by how long that token has waited.
+// rank orders pending batches by the priority of the next token, then by the token's waiting time.
 func (p *pendingBatch) rank(order order) uint64 {
 	const priorityShift = 62
 	for i, priority := range order {
@@ -55,7 +52,7 @@ func (p *pendingBatch) rank(order order) uint64 {
 	return math.MaxUint64
 }
 
-// oldest returns when the frame that has waited longest was received, at most now.
+// oldest returns when the oldest waiting frame was received, at most now.
 func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
 	for i := range p.tokens {
 		for _, t := range p.tokens[i].all() {
@@ -65,9 +62,8 @@ func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
 	return now
 }
 
-// nearestDeadline returns the nearest deadline of the frames that wait; 0 = none. The
-// deadline of a superseded frame still counts: if each newer frame's deadline replaced
-// it, a stream could wait for ever.
+// nearestDeadline returns the nearest deadline of the waiting frames; 0 = none. The deadline of a superseded frame
+// still counts: if each newer frame replaced the deadline, a stream could wait for ever.
 func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
 	for i := range p.tokens {
 		all := p.tokens[i].all()
@@ -124,8 +120,8 @@ func (q *tokenQueue) pop() {
 	}
 }
 
-// filter removes the tokens for which f returns keep false, and stops when f returns
-// more false. The tokens after that one, which may be many, are not touched.
+// filter removes the tokens for which f returns keep false, and stops when f returns more false. Tokens after the
+// stop, perhaps many, are not touched.
 func (q *tokenQueue) filter(f func(*token) (keep, more bool)) {
 	i, kept := q.head, q.head
 	for ; i < len(q.items); i++ {

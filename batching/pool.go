@@ -15,18 +15,18 @@ type Backend string
 // The backends.
 const (
 	Heap Backend = "heap"
-	// C is memory outside the Go heap, mapped from the system: it never moves, the
-	// garbage collector never scans it, and libraries may keep pointers into it.
+	// C is memory mapped outside the Go heap. C memory never moves, the garbage collector never scans C memory, and
+	// libraries may keep pointers to the memory.
 	C Backend = "c"
-	// Shared is memory that other processes can map: see Batch.Segment. It is for Linux.
+	// Shared is memory that other processes can map: see Batch.Segment. For Linux only.
 	Shared Backend = "shared"
 )
 
 // SharedAvailable reports whether this system has the backend Shared.
 func SharedAvailable() bool { return sharedRefused == "" }
 
-// Pool is a bounded set of batches with their memory. Its size is the largest number of
-// a group's batches that are gathered or running at once. The caller serialises calls.
+// Pool is a bounded set of batches with their memory. The size bounds the number of a group's batches that are
+// gathered or running at once. The caller serialises calls.
 type Pool struct {
 	model   *stream.Model
 	mem     *buf.Pool
@@ -37,10 +37,9 @@ type Pool struct {
 	spares  *spares // of the backend Shared
 }
 
-// NewPool returns a pool of n batches for model, each made when it is first needed.
-// Batches of a ragged model have no input memory. Outputs, and inputs with free
-// dimensions, are leased from mem as long as a batch is in use; the caller reserves the
-// rest there.
+// NewPool returns a pool of n batches for model; each batch is made when first needed. Batches of a ragged model have
+// no input memory. Outputs, and inputs with free dimensions, are leased from mem while a batch is in use; the caller
+// reserves the other memory in mem.
 func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool, error) {
 	switch {
 	case backend == Shared && !SharedAvailable():
@@ -55,14 +54,12 @@ func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool,
 	return p, nil
 }
 
-// Size returns how many batches there are.
 func (p *Pool) Size() int { return p.size }
 
 // Free returns how many batches are unused.
 func (p *Pool) Free() int { return max(0, len(p.free)+p.size-p.made) }
 
-// Resize changes the bound. Unused batches above it are freed now, and batches in use
-// when they are put back.
+// Resize changes the bound. Unused batches above the bound are freed now, and batches in use when put back.
 func (p *Pool) Resize(n int) {
 	p.size = max(n, 1)
 	p.spares.resize(p.size)
@@ -90,7 +87,7 @@ func (p *Pool) Take() (*Batch, error) {
 	return b, err
 }
 
-// Prime makes the first batch, so that want of memory is known before a frame waits for it.
+// Prime makes the first batch, so that lack of memory shows before a frame waits.
 func (p *Pool) Prime() error {
 	if p.made > 0 {
 		return nil
@@ -126,12 +123,11 @@ func (p *Pool) Put(b *Batch) {
 	p.free = append(p.free, b)
 }
 
-// Quarantine takes the place of a batch out of use for a run that hangs and may still
-// use it: another batch can be made instead. Restore is called when that run has
-// returned.
+// Quarantine takes a batch out of the pool while a hung run may still use the batch; the pool can make another batch
+// in place of the quarantined batch. Call Restore when the hung run has returned.
 func (p *Pool) Quarantine() { p.made-- }
 
-// Restore frees a batch that was quarantined.
+// Restore frees a quarantined batch.
 func (p *Pool) Restore(b *Batch) {
 	p.made++
 	size := p.size
@@ -140,7 +136,7 @@ func (p *Pool) Restore(b *Batch) {
 	p.size = size
 }
 
-// Close frees the unused batches, and those in use when they are put back.
+// Close frees unused batches now, and batches in use when put back.
 func (p *Pool) Close() {
 	for _, b := range p.free {
 		b.unmap()
@@ -194,7 +190,7 @@ func (b *Batch) alloc(backend Backend, n int) ([]byte, error) {
 
 func (b *Batch) unmap() {
 	for _, m := range b.mapped {
-		_ = unix.Munmap(m) // only fails for an address that is not mapped
+		_ = unix.Munmap(m) // fails only for an unmapped address
 	}
 	if b.segment != nil {
 		b.segment.free()

@@ -7,16 +7,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Decode decodes a request's picture into dst, one row of the model's input, and sets
-// its position there (Request.SentWidth, MapX, ...).
+// Decode decodes a request's picture into dst, one row of the model's input, and sets the position of the picture in
+// the row (Request.SentWidth, MapX, ...).
 type Decode func(r *stream.Request, dst []byte) error
 
-// Prepare fills the batch: each request gets its rows, and its tensors are copied or
-// its picture is decoded straight into them. A request whose picture cannot be decoded
-// ends as an error (or is dropped, if memory is lacking for it), and one that a stage has
-// ended, or that ended before, as its client left, is left out; the next request takes its
-// rows, so that Rows counts only rows to run. It returns false when no request is left.
-// A batch that was prepared and not run stays as it is.
+// Prepare fills the batch: each request gets its rows, and Prepare copies its tensors or decodes its picture straight
+// into the rows. A request with an undecodable picture ends as an error (or is dropped for lack of memory). Requests
+// ended by a stage, or ended before because the client left, are skipped. The next request takes the rows of a failed
+// or skipped request, so that Rows counts only rows to run. Prepare returns false when no request is left. A batch
+// prepared before but not run stays unchanged.
 func (b *Batch) Prepare(decode Decode) bool {
 	if b.prepared {
 		return true
@@ -62,12 +61,11 @@ func (b *Batch) Prepare(decode Decode) bool {
 	return b.prepared
 }
 
-// fillRows fills the rows of one request.
 func (b *Batch) fillRows(r *stream.Request, row int, decode Decode) error {
 	if b.Ragged() {
 		return nil
 	}
-	if r.Row != nil { // its stages and decoding were before
+	if r.Row != nil { // stages and decoding have been done
 		copy(b.Row(0, row), r.Row.Bytes())
 		r.Row.Release()
 		r.Row = nil
@@ -88,7 +86,7 @@ func (b *Batch) fillRows(r *stream.Request, row int, decode Decode) error {
 			if r.Inputs[i].Name != spec.Name {
 				continue
 			}
-			if r.Assembled != nil { // rows that may overlap
+			if r.Assembled != nil { // rows may overlap
 				for j := range r.Rows {
 					copy(b.Row(k, row+j), r.Inputs[i].Data[j*r.Assembled.Stride:])
 				}
@@ -100,8 +98,8 @@ func (b *Batch) fillRows(r *stream.Request, row int, decode Decode) error {
 	return nil
 }
 
-// decodeFrames decodes the pictures of r's window into dst, one after the other. The
-// last is r's own, and its position is that of the result's boxes.
+// decodeFrames decodes the pictures of r's window into dst, one after the other. The last picture is r's own; the
+// boxes of the result refer to its position.
 func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 	pictures := r.Assembled.Frames
 	n := len(dst) / len(pictures)
@@ -118,9 +116,8 @@ func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 	return nil
 }
 
-// sizeInputs sets the size of the rows of inputs with free dimensions, which is the
-// same for all requests of the class, and leases memory for them. It reports whether
-// there is enough.
+// sizeInputs sets the row size of inputs with free dimensions, the same for all requests of the class, and leases
+// memory for the rows. sizeInputs reports whether enough memory is left.
 func (b *Batch) sizeInputs() bool {
 	for k, spec := range b.Model.Inputs {
 		if stream.Elements(spec.Shape) >= 0 {
@@ -136,8 +133,8 @@ func (b *Batch) sizeInputs() bool {
 			b.shapes[k] = append(append(b.shapes[k][:0], 0), dims...)
 			b.rowBytes[k] = stream.Elements(dims) * spec.Datatype.Size()
 		}
-		// The memory is as large as this batch needs and is leased for its run only:
-		// the sizes that one client sends must not occupy memory in every batch.
+		// The memory is as large as this batch needs and leased only for its run: large inputs from one client must
+		// not occupy memory in every batch.
 		rows := b.Rows
 		if b.Model.Axis == stream.FixedAxis {
 			rows = b.Model.MaxBatch

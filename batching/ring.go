@@ -5,19 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// Ring is a bounded queue for many producers and many consumers without a lock, after
-// Dmitry Vyukov's bounded MPMC queue: each cell has a sequence number that says whether
-// it can be filled or emptied, and a claim of a cell is one compare-and-swap.
+// Ring is a bounded queue for many producers and many consumers without a lock, after Dmitry Vyukov's bounded MPMC
+// queue: each cell has a sequence number that tells whether the cell can be filled or emptied, and claiming a cell is
+// one compare-and-swap.
 //
-// It is not lock-free in the strict sense, because values leave in order. A producer
-// that is interrupted between claiming a cell and filling it delays every consumer once
-// that cell is at the head; a consumer that is interrupted between claiming a cell and
-// emptying it delays every producer once the tail reaches that cell again. A delayed
-// goroutine yields its processor and tries again.
+// Ring is not lock-free in the strict sense, because values leave in order. A producer interrupted between claiming
+// and filling a cell delays every consumer once the cell is at the head; a consumer interrupted between claiming and
+// emptying a cell delays every producer once the tail reaches the cell again. A delayed goroutine yields its
+// processor and tries again.
 type Ring[T any] struct {
 	mask  uint64
 	cells []cell[T]
-	_     [64]byte // head and tail are changed by different cores: this keeps them in separate cache lines
+	_     [64]byte // separate cache lines for head and tail, since different cores change each
 	tail  atomic.Uint64
 	_     [56]byte
 	head  atomic.Uint64
@@ -42,8 +41,8 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
-// Len returns how many values were in the ring at one moment. A value counts from the
-// moment a producer claims its cell until a consumer claims it.
+// Len returns the number of values in the ring at some moment of the call. A value counts from the producer's claim
+// of a cell until a consumer's claim of the cell.
 func (r *Ring[T]) Len() int {
 	for {
 		head := r.head.Load()
@@ -54,7 +53,7 @@ func (r *Ring[T]) Len() int {
 	}
 }
 
-// Push adds v. It returns false only if every cell was in use at one moment.
+// Push adds v. Push returns false only if every cell was in use at some moment.
 func (r *Ring[T]) Push(v T) bool {
 	for {
 		pos := r.tail.Load()
@@ -70,19 +69,19 @@ func (r *Ring[T]) Push(v T) bool {
 			if r.full() {
 				return false
 			}
-			runtime.Gosched() // its consumer has claimed the cell and not emptied it yet
+			runtime.Gosched() // a consumer has claimed but not yet emptied the cell
 		}
 	}
 }
 
-// full reports whether every cell was in use at one moment.
+// full reports whether every cell was in use at some moment.
 func (r *Ring[T]) full() bool {
 	head := r.head.Load()
 	return r.tail.Load()-head > r.mask && r.head.Load() == head
 }
 
-// Pop takes the oldest value. It returns false only if the ring was empty at one
-// moment; it waits while the oldest value is being written.
+// Pop takes the oldest value, and waits while a producer is writing the oldest value. Pop returns false only if the
+// ring was empty at some moment.
 func (r *Ring[T]) Pop() (v T, ok bool) {
 	for {
 		pos := r.head.Load()
@@ -99,7 +98,7 @@ func (r *Ring[T]) Pop() (v T, ok bool) {
 			if r.tail.Load() == pos {
 				return v, false
 			}
-			runtime.Gosched() // its producer has claimed the cell and not filled it yet
+			runtime.Gosched() // a producer has claimed but not yet filled the cell
 		}
 	}
 }

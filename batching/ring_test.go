@@ -45,8 +45,7 @@ func TestRingInOneGoroutine(t *testing.T) {
 	}
 }
 
-// Each value is popped once, in the order of its producer, also from a ring that is
-// mostly full.
+// Each value is popped once, in the order of its producer, also from a mostly full ring.
 func TestRingConcurrent(t *testing.T) {
 	const producers, consumers = 4, 4
 	each := 20000
@@ -111,7 +110,7 @@ func TestRingIsNeverFullForReservedPlaces(t *testing.T) {
 	}
 	r := NewRing[int](4)
 	var wg sync.WaitGroup
-	for range 4 { // four values for four places, each pushed again after it was popped
+	for range 4 { // four values for four places, each pushed again after its pop
 		wg.Go(func() {
 			for range each {
 				if !r.Push(1) {

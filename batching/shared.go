@@ -9,26 +9,25 @@ import (
 	"millrace/stream/buf"
 )
 
-// Segment is the memory of a batch's inputs that other processes can map, of the backend
-// Shared: a file without a name.
+// Segment is memory of a batch's inputs that other processes can map, of the backend Shared: a file without a name.
 type Segment struct {
-	// ID tells it from every other one that this process has had.
+	// ID is unique among all segments of this process, past and present.
 	ID   uint64
-	File *os.File // open until Gone reports true; its holder must not close it
+	File *os.File // open until Gone reports true; the holder must not close File
 	Size int
 
 	bytes []byte
-	holds atomic.Int32 // of the batch, and of the results that are in it
+	holds atomic.Int32 // references by the batch, and by results in the segment
 	gone  atomic.Bool
 }
 
-// Gone reports whether the segment is used no more, so that whoever has mapped the memory can
-// give it up. Safe for concurrent use.
+// Gone reports whether the segment is no longer used, so that processes can unmap the memory. Safe for concurrent
+// use.
 func (s *Segment) Gone() bool { return s.gone.Load() }
 
 func (s *Segment) free() {
 	s.unmap()
-	_ = s.File.Close() // without a name or anything to write, it cannot fail
+	_ = s.File.Close() // cannot fail without a name or unwritten data
 	s.bytes = nil
 	s.gone.Store(true)
 }
@@ -40,17 +39,17 @@ func (s *Segment) contains(data []byte) bool {
 	return len(data) <= len(s.bytes) && at >= first && at-first <= uintptr(len(s.bytes)-len(data))
 }
 
-// spares are the segments of a pool beyond those of its batches: they take the places of segments
-// that results hold. As long as they exist, they count in the byte budget as leases do.
+// spares are the segments of a pool beyond one per batch: a spare replaces a segment held by results. Existing spares
+// count in the byte budget like leases.
 type spares struct {
 	mem  *buf.Pool
 	mu   sync.Mutex
 	most int
-	made int // in spare, and in use for others that results hold
+	made int // in spare, and in use for segments held by results
 	free []*Segment
 }
 
-// take returns a segment of n bytes, or nil if there is none.
+// take returns a segment of n bytes, or nil if no segment is left.
 func (p *spares) take(n int) *Segment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +70,7 @@ func (p *spares) take(n int) *Segment {
 	return s
 }
 
-// release gives up one hold of s; the last one makes it a spare one.
+// release gives up one reference to s; after the last release, s becomes a spare.
 func (p *spares) release(s *Segment) {
 	if s.holds.Add(-1) > 0 {
 		return
@@ -83,7 +82,7 @@ func (p *spares) release(s *Segment) {
 	p.shrink()
 }
 
-// resize sets how many there may be. It does nothing for nil.
+// resize sets the largest number of spares. resize does nothing for nil.
 func (p *spares) resize(most int) {
 	if p == nil {
 		return
@@ -104,12 +103,12 @@ func (p *spares) shrink() {
 	}
 }
 
-// lendFrom is the size from which the memory of a result is lent: a smaller one is copied for less
-// than what lending costs, and would hold a segment that is many times larger.
+// lendFrom is the size from which the memory of a result is lent. Copying a smaller result costs less than lending,
+// and a small result would hold a much larger segment.
 const lendFrom = 64 << 10
 
-// lend returns data, which the batch's segment then holds as long as the lease; nil if they are not
-// in it, or if there is no other segment for the batch.
+// lend returns data as a lease that holds the batch's segment; nil if data are not in the segment, or if the pool has
+// no other segment for the batch.
 func (b *Batch) lend(data []byte) *buf.Buf {
 	s := b.segment
 	if s == nil || len(data) < lendFrom || !s.contains(data) {
@@ -124,7 +123,7 @@ func (b *Batch) lend(data []byte) *buf.Buf {
 	return b.mem.Lend(data, func() { b.spares.release(s) })
 }
 
-// replaceLent gives the batch another segment if results hold its own.
+// replaceLent gives the batch another segment if results hold the batch's segment.
 func (b *Batch) replaceLent() {
 	if b.next == nil {
 		return
@@ -140,12 +139,12 @@ const sharedAlign = 64
 
 var lastSegment atomic.Uint64
 
-// Segment returns the memory under the inputs of b, or nil when it is not shared. It stays the
-// same during a run of b.
+// Segment returns the memory under the inputs of b, or nil for unshared memory. The Segment stays the same during a
+// run of b.
 func (b *Batch) Segment() *Segment { return b.segment }
 
-// Offset returns where the rows of input k begin in the segment, or -1 when they are not in
-// it: of an input with free dimensions, whose memory is leased for each run.
+// Offset returns the offset of the rows of input k in the segment, or -1 for an input outside the segment: the memory
+// of an input with free dimensions is leased for each run.
 func (b *Batch) Offset(k int) int {
 	if b.segment == nil {
 		return -1
@@ -153,7 +152,7 @@ func (b *Batch) Offset(k int) int {
 	return b.offsets[k]
 }
 
-// share allocates the memory of all inputs of these sizes as one segment, and sets data.
+// share allocates the memory of all inputs, with the given sizes, as one segment, and sets data.
 func (b *Batch) share(sizes []int) error {
 	total := 0
 	for _, n := range sizes {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const sharedRefused = "" // why there is no shared memory on this system
+const sharedRefused = "" // why this system has no shared memory
 
-// newSegment makes a segment of n bytes and maps it; the caller holds it. All of its memory is allocated here,
-// so that want of it is an error and not a signal at the first write. That needs a bound
-// of its own: the system ends processes before it refuses shared memory.
+// newSegment makes a segment of n bytes and maps the segment; the caller holds a reference. newSegment allocates all
+// of the memory, so that lack of memory is an error and not a signal at the first write. Segments need a bound of
+// their own: the system kills processes rather than refusing shared memory.
 func newSegment(n int) (*Segment, error) {
 	var all unix.Sysinfo_t
 	if err := unix.Sysinfo(&all); err == nil && uint64(n) > all.Totalram*uint64(all.Unit) {
@@ -35,8 +35,8 @@ func newSegment(n int) (*Segment, error) {
 	if err != nil {
 		return fail("map", err)
 	}
-	// A process that has the file must not be able to take the memory away: the next access
-	// here would be a signal. Nor may it change what is a result already.
+	// A process with the file must not be able to shrink the file: the next access here would cause a signal. Nor may
+	// the process change a finished result.
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.1
@@ -51,5 +51,5 @@ func newSegment(n int) (*Segment, error) {
 }
 
 func (s *Segment) unmap() {
-	_ = unix.Munmap(s.bytes) // fails only for an address that is not mapped
+	_ = unix.Munmap(s.bytes) // fails only for an unmapped address
 }

@@ -7,7 +7,8 @@ import (
 	"runtime"
 )
 
-const sharedRefused = "shared memory of batches is implemented for Linux, and this system is " + runtime.GOOS // why there is none
+// why this system has no shared memory
+const sharedRefused = "shared memory of batches is implemented for Linux, and this system is " + runtime.GOOS
 
 func newSegment(int) (*Segment, error) { return nil, errors.New(sharedRefused) }
 

@@ -25,9 +25,8 @@ func sharedPool(t *testing.T, m *stream.Model, n int) *Pool {
 	return p
 }
 
-// TestSegments checks that what is written into a batch's rows is in its file at the offsets
-// that it says, that each batch has a segment of its own, and that a segment is gone with its
-// batch.
+// Data written into a batch's rows are in the segment's file at the given offsets, each batch has its own segment,
+// and a segment is gone with its batch.
 func TestSegments(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 3, Inputs: []stream.TensorSpec{
 		{Name: "a", Datatype: stream.Uint8, Shape: []int{5}},
@@ -84,15 +83,14 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// keeps keeps its results.
+// keeps is a sink that keeps its results.
 type keeps []*stream.Result
 
 func (k *keeps) Push(r *stream.Result) { *k = append(*k, r) }
 func (*keeps) Done(stream.CloseReason) {}
 
-// TestResultsHoldTheSegment checks that large results that are parts of the inputs are not copied,
-// that the batches run meanwhile write to other segments, of which there are not more than the
-// limit allows, and that all of them are reserved and are gone at last.
+// Large results that are parts of the inputs are not copied; meanwhile, batches write to other segments, at most up
+// to the limit; finally all segments are reserved and gone.
 func TestResultsHoldTheSegment(t *testing.T) {
 	const row, buffers = lendFrom, 2
 	for _, late := range []bool{false, true} { // the results are released when the pool has been closed
@@ -148,11 +146,11 @@ func TestResultsHoldTheSegment(t *testing.T) {
 				t.Fatalf("result %d is %d to %d", i, data[0], data[row-1])
 			}
 		}
-		// One batch was enough for all runs: it had its own segment, and those of the limit.
+		// One batch was enough for all runs, with its own segment and the spare segments.
 		if lent != 2*buffers || len(segments) != 1+buffers {
 			t.Errorf("%d results were not copied, with %d segments", lent, len(segments))
 		}
-		// Loads need what can be reserved, whatever results hold.
+		// Loads need memory for reservations, whatever results hold.
 		if s := g.mem.Stats(); s.Reserved != 0 || s.Leased < buffers*2*row || s.Leases != 2*runs {
 			t.Errorf("%+v", s)
 		}
@@ -182,7 +180,7 @@ func TestResultsHoldTheSegment(t *testing.T) {
 	}
 }
 
-// TestSmallResultsAreCopied checks that results do not hold segments for a few bytes.
+// Results do not hold segments for a few bytes.
 func TestSmallResultsAreCopied(t *testing.T) {
 	p := sharedPool(t, bytesModel(2, lendFrom-1), 1)
 	b, err := p.Take()
@@ -209,8 +207,7 @@ func TestOnlyPartsOfTheSegmentAreLent(t *testing.T) {
 	}
 }
 
-// TestNoSharedMemory checks that want of shared memory is an error, when the first batch is
-// made.
+// Lack of shared memory is an error when the first batch is made.
 func TestNoSharedMemory(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Uint8, Shape: []int{1 << 50}}}}
 	p := sharedPool(t, m, 1)

@@ -12,8 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// simulation runs an Intake with streams and workers in virtual time, in one goroutine:
-// its seed alone decides what happens.
+// simulation runs an Intake with streams and workers in virtual time, in one goroutine, determined by the seed alone.
 type simulation struct {
 	t       *testing.T
 	g       *group
@@ -30,12 +29,11 @@ type simulation struct {
 	// greedy requires a batch whenever frames wait and a worker is idle.
 	greedy bool
 	runs   int // batches
-	rows   int // of all of them
-	// passed are the frames that were next of their streams when the batcher chose to
-	// wait although a worker was idle, and that would have been answered in time if
-	// they had run then. late counts those of them that were late.
+	rows   int // total of all batches
+	// passed has the frames at the head of their streams when the batcher let a worker stay idle, if the frames would
+	// have been in time with a run at that moment. late counts the late frames in passed.
 	passed map[uint64]bool
-	waits  int // with such frames
+	waits  int // decisions to wait with such frames
 	late   int
 }
 
@@ -47,7 +45,7 @@ type sender struct {
 	sent   []uint64 // accepted frames
 }
 
-// next is the number of the oldest frame that waits.
+// next is the number of the oldest waiting frame.
 func (f *sender) next() uint64 { return f.sent[len(f.sent)-f.stream.WaitingFrames()] }
 
 type event struct {
@@ -86,7 +84,7 @@ func (s *simulation) at(d time.Duration, do func()) {
 	heap.Push(&s.events, event{s.now.Add(d), s.count, do})
 }
 
-// add opens a stream that sends a frame in intervals of about every, until the end.
+// add opens a stream that sends a frame about every interval until the end.
 func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *sender {
 	f := &sender{every: every, shape: shape}
 	f.stream, f.sink = s.g.open(s.t, p)
@@ -103,16 +101,14 @@ func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *sende
 			s.frames++
 			f.sent = append(f.sent, frame.Seq)
 		}
-		// The interval varies by a tenth, so that the streams do not send at the same
-		// moments.
+		// The interval varies by a tenth, so that the streams do not send at the same moments.
 		s.at(time.Duration(float64(every)*(0.9+0.2*s.rand.Float64())), send)
 	}
 	s.at(time.Duration(s.rand.Int64N(int64(every))), send)
 	return f
 }
 
-// waiting returns how many frames could be bound: those of a stateful stream cannot
-// while one of them is in flight.
+// waiting returns the number of frames that could be bound; a stateful stream with a frame in flight has none.
 func (s *simulation) waiting() (n int) {
 	for _, f := range s.senders {
 		w := f.stream.WaitingFrames()
@@ -124,7 +120,7 @@ func (s *simulation) waiting() (n int) {
 	return n
 }
 
-// pass records the frames that wait although a worker is idle.
+// pass records the waiting frames while a worker is idle.
 func (s *simulation) pass() {
 	waiting := map[int]int{} // rows, by shape
 	for _, f := range s.senders {
@@ -140,7 +136,7 @@ func (s *simulation) pass() {
 	}
 }
 
-// work makes the idle workers gather what they can.
+// work makes the idle workers gather all possible batches.
 func (s *simulation) work() {
 	for len(s.idle) > 0 {
 		b, wait, err := s.g.intake.Gather(s.now, len(s.idle), nil)
@@ -206,14 +202,13 @@ func (s *simulation) run(d time.Duration) {
 	s.now = end
 }
 
-// finish closes the streams, lets the runs end and checks that everything has ended and
-// is released.
+// finish closes the streams, lets the runs end and checks that everything has ended and is released.
 func (s *simulation) finish() {
 	s.t.Helper()
 	for _, f := range s.senders {
 		f.stream.Close(stream.ByClient)
 	}
-	for s.running > 0 { // events that send find their stream closed
+	for s.running > 0 { // the streams of later send events are closed
 		e := heap.Pop(&s.events).(event)
 		s.now = e.at
 		e.do()
@@ -283,8 +278,8 @@ func TestEqualStreamsGetEqualShares(t *testing.T) {
 	}
 }
 
-// After each turn, the mailboxes of the other streams are empty for at most one of
-// their intervals, which makes their rounds longer: by a tenth here.
+// After each turn, the mailboxes of the other streams stay empty for at most one interval, making a round longer,
+// here by a tenth.
 func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
 		for seed := range seeds(1) {
@@ -312,7 +307,7 @@ func TestLatestIsFresh(t *testing.T) {
 	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Adaptive, 2, 3)
 		every := 33 * time.Millisecond
-		for range 100 { // about four times what can be served
+		for range 100 { // about four times the capacity
 			s.add(stream.Policy{Mode: stream.Latest}, every, 0)
 		}
 		s.run(2 * time.Second)
@@ -398,9 +393,8 @@ func TestSoftKeepsItsDelay(t *testing.T) {
 	}
 }
 
-// The batcher deadline never makes a frame late that would have been in time: for
-// streams with one shape or several, and for any number of workers. Its batches are
-// larger than those of adaptive.
+// The batcher deadline never makes a frame late that would have been in time, for streams with one or several shapes,
+// and for any number of workers. Its batches are larger than adaptive's.
 func TestDeadlineMakesNothingLate(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
 		for _, shapes := range []int{1, 3} {

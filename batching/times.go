@@ -6,9 +6,9 @@ import (
 	"millrace/stream"
 )
 
-// probeAfter is how long the table is used without a new measurement. After that, one
-// frame is run without a check of its deadline: otherwise one slow sample, with which
-// every frame is late, could keep all frames from running for ever.
+// probeAfter is how long the table is used without a new measurement. Afterwards, one frame runs without a deadline
+// check: otherwise a single slow measurement, by which every frame is late, could keep all frames from running for
+// ever.
 const probeAfter = time.Second
 
 // Times is a decaying table of how long batches take, by their rows: prepare and run
@@ -37,8 +37,8 @@ func (t *Times) Observe(now stream.Instant, n int, took time.Duration) {
 	t.mean[n] += (took - t.mean[n]) / 4
 }
 
-// Predict returns the time that a batch of n rows will take, 0 when nothing has been
-// measured, and whether the table is too old to drop a frame by it.
+// Predict returns the predicted time of a batch of n rows, 0 without a measurement, and whether the table is too old
+// for dropping a frame.
 func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bool) {
 	if t.last == 0 {
 		return 0, false

@@ -12,8 +12,8 @@ import (
 	windows "millrace/stream/window"
 )
 
-// Overlapping windows of one stream are each copied as a whole into the batch, one
-// after the other, together with those of other streams.
+// Overlapping windows of one stream are each copied whole into the batch, one after the other, together with windows
+// of other streams.
 func TestPrepareLaysOutWindows(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
@@ -45,8 +45,8 @@ func TestPrepareLaysOutWindows(t *testing.T) {
 	}
 }
 
-// Each picture of a window is decoded into its own place; boxes are relative to the
-// newest. A picture that cannot be decoded fails every window that it is in.
+// Each picture of a window is decoded into its own place; boxes refer to the newest picture. An undecodable picture
+// fails every window that contains the picture.
 func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 	m := &stream.Model{
 		Name: "m", MaxBatch: 2, Image: &stream.ImageSpec{Width: 1, Height: 1},
