@@ -35,8 +35,7 @@ func (*gaze) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// A client whose frames are dropped, and larger than the model needs, is advised a
-// sufficient size: with its own proportions, and once.
+// When large frames are dropped, the server advises a sufficient size once, with the proportions of the frames.
 func TestV1AdviceOfSize(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: 2 * time.Second}, workers.Config{Name: "gaze", Kind: "gaze"})

@@ -15,8 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// TestRefusedBeforeUpgrade checks that errors in the address, the origin or the host
-// are HTTP errors in JSON.
+// TestRefusedBeforeUpgrade checks that errors in the address, origin or host are HTTP errors in JSON.
 func TestRefusedBeforeUpgrade(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	for _, c := range []struct {
@@ -106,7 +105,7 @@ func TestTooLarge(t *testing.T) {
 	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndTooLarge] == 1 })
 }
 
-// TestBadFrames checks that an error in a frame ends that frame only.
+// TestBadFrames checks that an error in a frame ends only the frame.
 func TestBadFrames(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"})
 	c := r.dial("/v2/models/eyes/stream?policy=every&outputs=none")
@@ -130,8 +129,7 @@ func TestBadFrames(t *testing.T) {
 	opaque.nextError("unsupported", 0)
 }
 
-// TestNotUTF8 checks that a result that JSON cannot represent ends as an error that
-// says what to do.
+// TestNotUTF8 checks that a result without a JSON form ends as an error with a remedy.
 func TestNotUTF8(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/echo/stream")
@@ -175,8 +173,8 @@ func TestBadText(t *testing.T) {
 	}
 }
 
-// A text that is too long is answered in the words of the protocol, also after the session was resumed, and costs no more
-// than itself.
+// A text above the limit gets an error in the form of the protocol, also in a resumed session, and adds only its own
+// length to the memory in use.
 func TestLongText(t *testing.T) {
 	r := start(t, ws.Options{})
 	long := `{"type":"ping","t":"` + strings.Repeat("x", 64<<10) + `"}`

@@ -15,8 +15,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// bare echoes with gorilla alone and a buffer that is used again: what there is
-// to reach.
+// bare echoes with gorilla alone and a reused buffer: the baseline.
 func bare(w http.ResponseWriter, r *http.Request) {
 	up := websocket.Upgrader{ReadBufferSize: 4096, WriteBufferSize: 4096}
 	c, err := up.Upgrade(w, r, nil)
@@ -110,8 +109,8 @@ func echo(b *testing.B, url string, size int) {
 	b.StopTimer()
 }
 
-// BenchmarkIdle measures the cost of an idle session, after its first frame, with the
-// little that the other end in this process costs.
+// BenchmarkIdle measures the cost of an idle session after its first frame, including the small cost of the client in
+// this process.
 func BenchmarkIdle(b *testing.B) {
 	const n = 500
 	r := start(b, ws.Options{})

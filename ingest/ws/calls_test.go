@@ -60,7 +60,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// A client of AMD Inference Server calls a model in any case, gets its key with each reply, and so many frames as it wants.
+// A client of AMD Inference Server calls a model in any case, and gets its key with each reply and the requested
+// number of frames.
 func TestCallsOfAMD(t *testing.T) {
 	url := videos(t)
 	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})

@@ -7,8 +7,8 @@ import (
 	"millrace/ingest/ws"
 )
 
-// Sessions that wait for their clients count as others do. They are ended, the oldest
-// first, when the places are needed, but not for a client that returns.
+// Waiting sessions count as sessions. When places are needed, the longest waiting session ends first, but not for a
+// returning client.
 func TestV1WaitingSessionsCount(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 3}})
 	lose := func(v *v1, waiting int) {
@@ -37,7 +37,7 @@ func TestV1WaitingSessionsCount(t *testing.T) {
 		v.Conn, v.token = w.Conn, e.ResumeToken
 		return e
 	}
-	// All three places are taken, and whoever returns has its own.
+	// All three places are taken, and each returning client has its own place.
 	if e := resume(lost[0]); e.Type != "attached" || len(e.Streams) != 1 {
 		t.Fatalf("%+v", e)
 	}
@@ -47,7 +47,7 @@ func TestV1WaitingSessionsCount(t *testing.T) {
 			t.Errorf("stream %d has ended", n)
 		}
 	}
-	// A new one ends the one that has waited longest, in either mode.
+	// A new session ends the longest waiting session, in either mode.
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo"`)
 	r.until("the second session has given way", func() bool { return over(1) && r.ws.Stats().Waiting == 2 })

@@ -43,8 +43,8 @@ func TestEchoNone(t *testing.T) {
 	}
 }
 
-// TestEchoBinary reads the binary form with the decoder of the protocol, for
-// payloads around the sizes at which leases and write buffers change.
+// TestEchoBinary reads the binary form with the protocol's decoder, for payloads around the size limits of leases and
+// write buffers.
 func TestEchoBinary(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/echo/stream?outputs=binary&policy=every")
@@ -73,8 +73,7 @@ func TestEchoBinary(t *testing.T) {
 	}
 }
 
-// TestOrder checks that replies have the order of their frames, including those of
-// frames that never reach the stream.
+// TestOrder checks that replies have the order of their frames, including frames refused before the stream.
 func TestOrder(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=8&outputs=none")
@@ -101,7 +100,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLatest checks that each frame has one reply, and that the last one is answered.
+// TestLatest checks that each frame has one reply, and that the last frame is answered.
 func TestLatest(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=latest&outputs=none")

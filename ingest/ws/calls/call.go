@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// parseCall reads a call. With an error comes the call's id, if that could be read.
+// parseCall parses a call. With an error, parseCall still returns the call's id if the id is readable.
 func parseCall(text []byte) (o pull.Order, err error) {
 	bad := func(field, format string, args ...any) (pull.Order, error) {
 		return o, stream.Errorf(stream.InvalidArgument, field, format, args...)

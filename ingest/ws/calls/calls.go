@@ -1,6 +1,5 @@
-// Package calls is the protocol at /models/infer: a text message is a call in the form
-// of the Open Inference Protocol whose one input is the address of a video, and each
-// frame of that video gets a reply in that form.
+// Package calls is the protocol at /models/infer: a text message is a call in the form of the Open Inference
+// Protocol. The call's input is the address of a video; each frame of the video gets a reply in the same form.
 package calls
 
 import (
@@ -17,15 +16,14 @@ import (
 	"millrace/stream"
 )
 
-// protocol answers the calls of one connection.
 type protocol struct {
 	conn   *conn.Conn
 	region stream.Region
 	puller pull.Puller
 }
 
-// New returns the protocol on c. The policy of q is that of every video that is pulled;
-// its region must be empty, or each call is refused.
+// New returns the protocol on c. The policy of q applies to every pulled video; the region of q must be empty, or
+// each call is refused.
 func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limits) conn.Protocol {
 	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Client: client, Limits: limits, Policy: q.Policy, Trace: q.Trace, Result: result}}
 }
@@ -66,8 +64,8 @@ func (p *protocol) Text(msg []byte) {
 	}
 }
 
-// named returns the name by which there is a model: clients of AMD Inference Server call it in any case, and endpoints there are
-// in lower case.
+// named returns the configured name of a model: clients of AMD Inference Server spell model names in any case, and
+// their endpoints are in lower case.
 func (p *protocol) named(model string) string {
 	if lower := strings.ToLower(model); lower != model {
 		_, _, err := p.puller.Client.Models().Model(model, "")

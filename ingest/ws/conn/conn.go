@@ -11,20 +11,21 @@ import (
 	"millrace/stream/buf"
 )
 
-// Conn is one WebSocket connection. Only its reader goroutine, which runs serve, reads
-// from it; only its writer goroutine writes messages.
+// Conn is one WebSocket connection. Only the reader goroutine (serve) reads from the connection; only the writer
+// goroutine writes messages.
 type Conn struct {
 	*socket
 	reader
-	Outbox *Outbox // from which the writer takes messages; SwitchOutbox changes it
+	Outbox *Outbox // the writer's source of messages; changed by SwitchOutbox
 
 	writer   writeLoop
-	rejected error          // why the connection is rejected, or nil
-	gone     chan struct{}  // closed when the connection has ended
-	of       *ingest.Client // with whose credentials the connection ends; nil = it does not
+	rejected error         // why the connection is rejected, or nil
+	gone     chan struct{} // closed when the connection has ended
+	// when the credentials of this client end, so does the connection; nil: credentials never end the connection
+	of *ingest.Client
 }
 
-// newConn returns a connection, whose messages are read into memory.
+// newConn returns a connection; memory holds its messages.
 func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	k := &socket{shared: s, net: conn, form: f, started: time.Now(), closing: make(chan struct{})}
 	k.link = newLink(conn, memory, k.started)
@@ -35,20 +36,20 @@ func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	return c
 }
 
-// EndWith has the connection end when the credentials of a client are not valid any more. It is called before Registry.Start.
+// EndWith ends the connection when the credentials of the client end. Call EndWith before Registry.Start.
 func (c *Conn) EndWith(of *ingest.Client) { c.of = of }
 
-// Push puts an entry into the outbox, and ends the connection when that is full. When
-// the outbox can be switched, only the reader may call Push.
+// Push puts an entry into the outbox, and ends the connection when the outbox is full. If the connection switches
+// outboxes, only the reader may call Push.
 func (c *Conn) Push(e Entry) {
 	if !c.Outbox.Push(e) {
 		c.End(Ending{Why: EndSlow})
 	}
 }
 
-// SwitchOutbox makes the writer continue with another outbox, once its own is empty;
-// before anything else the writer calls first. SwitchOutbox waits for that, and returns
-// false when the writer has ended. Only the reader may call it.
+// SwitchOutbox makes the writer continue with another outbox as soon as its present outbox is empty; the writer calls
+// first before the switch. SwitchOutbox waits for the switch, and returns false when the writer has ended. Only the
+// reader may call SwitchOutbox.
 func (c *Conn) SwitchOutbox(to *Outbox, first func(*Writer)) bool {
 	if !c.writer.continueWith(c.Outbox, to, first) {
 		return false
@@ -57,7 +58,7 @@ func (c *Conn) SwitchOutbox(to *Outbox, first func(*Writer)) bool {
 	return true
 }
 
-// serve is the reader goroutine, which runs as long as the connection.
+// serve is the reader goroutine, for the lifetime of the connection.
 func (c *Conn) serve(r *http.Request, buffered []byte) {
 	defer c.close()
 	defer c.of.OnEnd(func(err error) { c.End(Ending{EndRevoked, wire.CloseCodeOf(err), err}) })()
@@ -105,9 +106,9 @@ func (c *Conn) close() {
 	c.ends.add(string(c.ending.Why))
 }
 
-// Drain is for Protocol.Close: it calls closeStreams, which returns when every frame
-// has ended, and then makes the writer write what waits and send the reason for the
-// end. When the client does not read any more, what waits is discarded.
+// Drain is for Protocol.Close: Drain calls closeStreams, which returns when every frame has ended, and then makes the
+// writer write the queued messages and send the reason for the end. If the client has stopped reading, the queued
+// messages are discarded.
 func (c *Conn) Drain(closeStreams func()) {
 	if c.ending.Gone() {
 		_ = c.net.Close()
@@ -115,20 +116,19 @@ func (c *Conn) Drain(closeStreams func()) {
 	}
 	closeStreams()
 	c.writer.finish()
-	c.Outbox.Close() // discards what was pushed after the writer failed
+	c.Outbox.Close() // discards entries pushed after the writer failed
 }
 
-// takeOverTime is the longest time for the message that a connection is writing when
-// another one takes over its session.
+// takeOverTime limits the write in progress when another connection takes over the session.
 const takeOverTime = time.Second
 
-// Cut is for Protocol.Close: it ends the writer and leaves what waits in the outbox,
-// for another connection. A client that is still connected gets the reason.
+// Cut is for Protocol.Close: Cut ends the writer and leaves the queued messages in the outbox for another connection.
+// A client still connected gets the reason.
 func (c *Conn) Cut() {
 	if c.ending.Gone() {
 		_ = c.net.Close()
 	}
-	c.link.cut(time.Now().Add(takeOverTime)) // a message that the client does not read
+	c.link.cut(time.Now().Add(takeOverTime)) // limits the write of a message that the client does not read
 	c.writer.stop()
 	c.link.uncut()
 	if !c.ending.Gone() {

@@ -33,11 +33,11 @@ const (
 	most      = 100_000
 )
 
-// echo is a protocol that records messages and how the connection ended.
+// echo is a protocol; it records messages and the end of the connection.
 type echo struct {
 	c      *Conn
 	open   error
-	text   func(string) // what it does with a text; may be nil
+	text   func(string) // handles a text; may be nil
 	got    []string     // the messages, by kind and length
 	ending Ending
 }
@@ -71,7 +71,7 @@ func (e *echo) Close(ending Ending) {
 	e.c.Drain(func() {})
 }
 
-// rig is a registry and one connection of it, over a pipe.
+// rig is a registry with one connection over a pipe.
 type rig struct {
 	*Registry
 	t      *testing.T
@@ -117,8 +117,7 @@ func (r *rig) connect() *websocket.Conn {
 	return ws
 }
 
-// ended waits for the end of the connection, which the client may do something
-// about meanwhile, and wants why and when since begin.
+// ended waits for the end of the connection, and checks the reason and the time since begin.
 func (r *rig) ended(begin time.Time, why End, after time.Duration) {
 	r.t.Helper()
 	<-r.echo.c.gone
@@ -134,8 +133,7 @@ func (r *rig) ended(begin time.Time, why End, after time.Duration) {
 	r.Stop()
 }
 
-// readAll reads messages, and answers pings, until the connection ends; it returns
-// the texts and the close code.
+// readAll reads messages and answers pings until the connection ends, and returns the texts and the close code.
 func readAll(ws *websocket.Conn) (texts []string, code int) {
 	for {
 		_, text, err := ws.ReadMessage()
@@ -159,15 +157,15 @@ func message(n int) []byte {
 	return b
 }
 
-// A client that reads everything and sends nothing is disconnected after one ping and
-// the time to answer it, counted from its last sign of life.
+// A silent client that reads everything is disconnected after one ping and PongWait, counted from its last sign of
+// life.
 func TestSilentClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		ws := r.connect()
 		go func() { _, _ = io.Copy(io.Discard, ws.NetConn()) }()
 		synctest.Wait()
-		time.Sleep(r.echo.c.silence() / 32) // as often as it is noted, at most
+		time.Sleep(r.echo.c.silence() / 32) // the shortest interval at which signs of life are recorded
 		begin := time.Now()
 		_ = ws.WriteMessage(websocket.BinaryMessage, message(10))
 		r.ended(begin, EndGone, pingEvery+pongWait)
@@ -175,7 +173,7 @@ func TestSilentClient(t *testing.T) {
 	})
 }
 
-// Answers to pings, and pings of its own, are signs of life.
+// Pongs, and the client's own pings, are signs of life.
 func TestClientThatAnswersPings(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -201,8 +199,8 @@ func TestClientThatAnswersPings(t *testing.T) {
 	}
 }
 
-// A client that sends no message for longer than the setting is told so at the next
-// ping, but not while the server works for it.
+// The next ping tells a client without messages for Options.Idle that the connection is idle, except while the server
+// works for the client.
 func TestIdleClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.Idle = time.Minute })
@@ -212,7 +210,8 @@ func TestIdleClient(t *testing.T) {
 		r.echo.c.Busy(true)
 		go func() {
 			time.Sleep(100 * time.Second)
-			_ = ws.WriteMessage(websocket.BinaryMessage, message(1)) // for just the time at the ping of 160 s, for longer at that of 170 s
+			// just within the limit at the ping of 160 s, over the limit at the ping of 170 s
+			_ = ws.WriteMessage(websocket.BinaryMessage, message(1))
 			time.Sleep(5 * time.Second)
 			r.echo.c.Busy(false)
 		}()
@@ -224,8 +223,8 @@ func TestIdleClient(t *testing.T) {
 	})
 }
 
-// A client that does not read delays a write for its time-out, and no longer. If it may
-// reconnect, it is treated as one whose network is lost.
+// A client that does not read delays a write for WriteWait at most. A client that may reconnect is treated as lost,
+// not as slow.
 func TestWriteWait(t *testing.T) {
 	for resumable, why := range map[bool]End{false: EndSlow, true: EndGone} {
 		synctest.Test(t, func(t *testing.T) {
@@ -266,8 +265,8 @@ func TestFullOutbox(t *testing.T) {
 	})
 }
 
-// Messages of any size up to the largest come as they are, and one byte more ends
-// the connection; a text that is too long is refused, and the next message is read.
+// Messages of any size up to the largest arrive unchanged, and one byte more ends the connection; a text above the
+// limit is refused, and the next message is read.
 func TestSizesOfMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -305,8 +304,7 @@ func TestSizesOfMessages(t *testing.T) {
 	})
 }
 
-// What a message is read into follows the sizes of those before: it grows at once,
-// and shrinks slowly.
+// The estimated size of the next message follows the sizes before: up at once, down slowly.
 func TestEstimate(t *testing.T) {
 	in := &reader{socket: &socket{shared: &shared{opts: Options{PingEvery: time.Hour}}, closing: make(chan struct{})}, memory: buf.NewPool(0), estimate: firstEstimate}
 	in.socket.opts.MaxMessage = 1 << 20
@@ -351,9 +349,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestTrickledMessages: a client has time for a message by what has arrived of it. Bytes that are
-// fewer, and pings, do not extend that, and the message holds a part of the memory that its
-// predecessor had.
+// TestTrickledMessages checks that the bytes received of a message set its deadline. Fewer bytes, and pings, do not
+// extend the deadline, and the memory of the message is a fraction of the memory of the message before.
 func TestTrickledMessages(t *testing.T) {
 	const size = 4 << 20
 	for name, c := range map[string]struct {
@@ -369,7 +366,7 @@ func TestTrickledMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, func(o *Options) { o.MaxMessage = 8 << 20 })
 				ws := r.connect()
-				ws.SetPingHandler(func(string) error { return nil }) // whose answer would be within the message
+				ws.SetPingHandler(func(string) error { return nil }) // a pong would be within the message
 				go readAll(ws)
 				if err := ws.WriteMessage(websocket.BinaryMessage, message(size)); err != nil {
 					t.Fatal(err)
@@ -440,7 +437,7 @@ func TestEndsOfClients(t *testing.T) {
 	}
 }
 
-// A connection that is refused or rejected gets the reason.
+// A refused or rejected connection gets the reason.
 func TestRefusedConnections(t *testing.T) {
 	for _, c := range []struct {
 		open, reject error
@@ -464,8 +461,7 @@ func TestRefusedConnections(t *testing.T) {
 	}
 }
 
-// The number of connections is bounded, and so is the number of those that are being
-// rejected.
+// The number of connections is bounded, and so is the number of connections being rejected.
 func TestRoom(t *testing.T) {
 	r := newRig(t, nil)
 	conns := func(n int, rejected error) (out []*Conn) {

@@ -2,7 +2,7 @@ package conn
 
 import "sync/atomic"
 
-// counts are counters by a word. All words have one from the start.
+// counts maps words to counters. Every word has a counter from the start.
 type counts map[string]*atomic.Uint64
 
 func newCounts[T ~string](words []T) counts {

@@ -6,33 +6,33 @@ import (
 	"millrace/stream"
 )
 
-// End is the reason for which a connection ended. Each reason is counted.
+// End is the reason for a connection's end. Each reason has a counter.
 type End string
 
 // The reasons.
 const (
-	EndClient    End = "client"        // the client closed it
+	EndClient    End = "client"        // closed by the client
 	EndGone      End = "client_gone"   // the connection broke, or the client was silent too long
-	EndSlow      End = "slow_consumer" // the client does not read its replies
-	EndIdle      End = "idle"          // no message for longer than Options.Idle, or one that arrives too slowly
-	EndUnloaded  End = "unloaded"      // its model was unloaded
+	EndSlow      End = "slow_consumer" // the client does not read the replies
+	EndIdle      End = "idle"          // no message for longer than Options.Idle, or a message arrives too slowly
+	EndUnloaded  End = "unloaded"      // the model was unloaded
 	EndDraining  End = "draining"      // the server is shutting down
 	EndTooLarge  End = "too_large"     // a message over Options.MaxMessage
 	EndMalformed End = "malformed"     // not the WebSocket protocol
 	EndRefused   End = "refused"       // the upgrade, the stream, or a flood of pings or text messages was refused
-	EndFault     End = "fault"         // a panic, or a stream that failed
-	EndTakenOver End = "taken_over"    // another connection resumed its session
-	EndRevoked   End = "revoked"       // the credentials of its client are not valid any more
+	EndFault     End = "fault"         // a panic, or a failed stream
+	EndTakenOver End = "taken_over"    // another connection resumed the session
+	EndRevoked   End = "revoked"       // the client's credentials are no longer valid
 )
 
-// Ends lists every End, for counters that are looked up once.
+// Ends lists every End, for counters created once.
 var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver, EndRevoked}
 
 // Ending describes the end of a connection. Only the first Ending of a connection
 // counts.
 type Ending struct {
 	Why  End
-	Code wire.CloseCode // of the close frame; 0 = the connection is closed without one
+	Code wire.CloseCode // of the close frame; 0 = close without a close frame
 	Err  error          // sent in a message before the close frame, or nil
 }
 
@@ -56,7 +56,7 @@ func (e *Ending) reason() stream.CloseReason {
 	return stream.ByError
 }
 
-// CloseStream closes a stream of the connection, which may still have frames in flight.
+// CloseStream closes a stream of the connection, possibly with frames in flight.
 func (e *Ending) CloseStream(st *stream.Stream) {
 	if e.Why == EndDraining {
 		st.CloseWith(stream.ByDrain, e.Err)
@@ -65,11 +65,11 @@ func (e *Ending) CloseStream(st *stream.Stream) {
 	st.Close(e.reason())
 }
 
-// refusal returns the ending of a connection that its protocol refused.
+// refusal returns the ending of a connection refused by its protocol.
 func refusal(err error) Ending { return Ending{EndRefused, wire.CloseCodeOf(err), err} }
 
-// rejection returns the ending of a connection that was rejected. A connection over the
-// limit, of all or of its client, has its own close code.
+// rejection returns the ending of a rejected connection. Exceeding a limit on connections, total or per client, has
+// its own close code.
 func rejection(err error) Ending {
 	e := refusal(err)
 	switch stream.CodeOf(err) {
@@ -79,7 +79,8 @@ func rejection(err error) Ending {
 	return e
 }
 
-// StreamEnding is the ending of a connection whose one stream the server has closed for why; err tells the client.
+// StreamEnding is the ending of a connection whose only stream the server has closed for the reason why; err tells
+// the client.
 func StreamEnding(why stream.CloseReason, err error) Ending {
 	switch why {
 	case stream.ByUnload:
@@ -92,7 +93,7 @@ func StreamEnding(why stream.CloseReason, err error) Ending {
 	return Ending{EndFault, wire.CloseInternal, err}
 }
 
-// Malformed returns the ending of a connection whose client violates the protocol.
+// Malformed returns the ending after the client violated the protocol.
 func Malformed(err error) Ending { return Ending{EndMalformed, wire.CloseMalformed, err} }
 
 // Draining returns the ending of every connection when the server shuts down.

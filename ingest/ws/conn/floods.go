@@ -10,43 +10,44 @@ import (
 	"millrace/stream"
 )
 
-// Client is whose a connection is: an account, which a key or user has wherever it comes from, at an address. So one of many
-// cameras that share a key does not have the others refused.
+// Client is an account at an address. (A key or user has the same account at every address.) Including the address
+// limits a refusal to one of many cameras with the same key.
 type Client struct {
-	Account *access.Account // of which the connection is a session
+	Account *access.Account // the connection is a session of this account
 	Address netip.Addr
 }
 
-// The bounds of floods. After the first flood of a client its connections are refused for firstWait, and twice as long after each
-// further one.
+// The bounds of floods. After the first flood of a client its connections are refused for firstWait; each further
+// flood doubles the time.
 const (
 	firstWait   = time.Second
 	longestWait = 64 * time.Second
 	leastQuiet  = time.Minute
-	maxFloods   = 4096 // clients that are remembered
+	maxFloods   = 4096 // most clients remembered
 )
 
-// floods has the clients whose connections were ended because of too many pings or text messages, or have used much of what they
-// may, all of which they could otherwise send again at once over another connection. It is safe for concurrent use.
+// floods remembers the clients whose connections ended because of too many pings or text messages, and the clients
+// that have used much of their bursts: a new connection must not start with full bursts. floods is safe for
+// concurrent use.
 type floods struct {
 	mu    sync.Mutex
 	of    map[Client]*list.Element
-	queue list.List // of *flooder, the one that has been quiet for longest first
+	queue list.List // of *flooder, longest quiet first
 }
 
-// flooder is such a client.
+// flooder is a remembered client.
 type flooder struct {
 	by    Client
-	last  time.Time     // when it was noted last
-	wait  time.Duration // for which connections are refused after the last flood; 0 = there was none
-	until time.Time     // when that ends
-	used  bursts        // by its connections that have ended
+	last  time.Time     // of the last note or keep
+	wait  time.Duration // how long connections are refused after the last flood; 0 = no flood
+	until time.Time     // end of wait
+	used  bursts        // by ended connections
 }
 
 // past reports whether the client has been quiet for long enough to be forgotten.
 func (f *flooder) past(now time.Time) bool { return now.Sub(f.last) >= max(2*f.wait, leastQuiet) }
 
-// note notes a flood of a client, and returns for how long its connections are refused.
+// note records a flood of a client, and returns how long its connections are refused.
 func (f *floods) note(by Client, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +57,8 @@ func (f *floods) note(by Client, now time.Time) time.Duration {
 	return one.wait
 }
 
-// keep keeps what a connection of a client that ends has used by now, for its next one. Of several that end, the most counts.
+// keep stores the used bursts of an ending connection for the client's next connection. After several connections,
+// the largest use counts.
 func (f *floods) keep(by Client, used bursts, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +68,7 @@ func (f *floods) keep(by Client, used bursts, now time.Time) {
 	kept.texts.Used = max(kept.texts.Used, used.texts.Used)
 }
 
-// used returns what a new connection of a client goes on with.
+// used returns the used bursts with which a new connection of a client begins.
 func (f *floods) used(of Client) bursts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +78,8 @@ func (f *floods) used(of Client) bursts {
 	return bursts{}
 }
 
-// at returns the entry of a client that is noted now, which is a new one if the client was quiet for long enough. It is called with mu.
+// at returns the entry of a client, with last = now. A client quiet for long enough gets a new entry. The caller
+// holds mu.
 func (f *floods) at(by Client, now time.Time) *flooder {
 	one := &flooder{by: by}
 	if e := f.of[by]; e != nil {
@@ -102,7 +105,7 @@ func (f *floods) remove(e *list.Element) *flooder {
 	return one
 }
 
-// check returns the error with which another connection of a client is refused now, or nil.
+// check returns the error for another connection of a client now, or nil when no wait is in force.
 func (f *floods) check(of Client, now time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

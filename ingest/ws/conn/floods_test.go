@@ -21,13 +21,14 @@ func clientAt(n int) Client {
 	return Client{Address: netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(n))))}
 }
 
-// The wait after a flood doubles with each further one up to a bound, is told, and is forgotten when the client has been quiet for long enough.
+// The wait after a flood doubles with each further flood up to a bound, is told to the client, and is forgotten after
+// a quiet time.
 func TestFloods(t *testing.T) {
 	var f floods
 	now := time.Unix(1e9, 0)
 	by, quietBefore := clientAt(1), time.Duration(0)
 	for _, c := range []struct {
-		after, wait time.Duration // since the flood before; for which further connections are refused
+		after, wait time.Duration // since the flood before; wait: further connections are refused for this time
 	}{
 		{0, time.Second}, {0, 2 * time.Second}, {59 * time.Second, 4 * time.Second}, {0, 8 * time.Second}, {0, 16 * time.Second}, {0, 32 * time.Second}, {0, 64 * time.Second}, {0, 64 * time.Second},
 		{127 * time.Second, 64 * time.Second}, {128 * time.Second, time.Second}, {time.Minute - 1, 2 * time.Second}, {time.Minute, time.Second},
@@ -53,14 +54,14 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// So many clients are remembered, of which the oldest gives way, and those that are quiet leave nothing.
+// At most maxFloods clients are remembered; the oldest is forgotten first, and quiet clients leave nothing.
 func TestFloodsAreBounded(t *testing.T) {
 	var f floods
 	now := time.Unix(1e9, 0)
 	for n := range maxFloods {
 		f.note(clientAt(n), now)
 	}
-	f.note(clientAt(0), now) // it is not the oldest any more
+	f.note(clientAt(0), now) // no longer the oldest
 	f.note(clientAt(maxFloods), now)
 	for n, refused := range map[int]bool{0: true, 1: false, 2: true, maxFloods: true} {
 		if err := f.check(clientAt(n), now); (err != nil) != refused {
@@ -76,7 +77,8 @@ func TestFloodsAreBounded(t *testing.T) {
 	}
 }
 
-// After a flood of pings or texts, which ends its connection and tells how long to wait, a client has no room for that long, and others have.
+// A flood of pings or texts ends the connection with an error that names the wait. During the wait the client is
+// refused; other clients are not.
 func TestNoRoomAfterAFlood(t *testing.T) {
 	for name, kind := range map[string]int{"pings": websocket.PingMessage, "texts": websocket.TextMessage} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +112,8 @@ func TestNoRoomAfterAFlood(t *testing.T) {
 	}
 }
 
-// A client that connects again before it is ended goes on with what it has used of its bursts, which come back with time, and another one does not.
+// A client that reconnects continues with its used bursts. The bursts recover with time. Another client has its own
+// bursts.
 func TestBurstsOfAClient(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -120,7 +123,7 @@ func TestBurstsOfAClient(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, func(o *Options) { o.OutboxMessages = 1 << 20 })
-				// send sends n messages as a client, and reports whether its connection was ended for them.
+				// send sends n messages as a client, and reports whether the messages ended the connection.
 				send := func(by Client, n int) bool {
 					r.client = by
 					ws := r.connect()
@@ -162,7 +165,7 @@ func TestBurstsOfAClient(t *testing.T) {
 	}
 }
 
-// Of the connections of a client the one that has used most counts for the next one.
+// Of a client's connections, the largest used burst counts for the next connection.
 func TestMostOfBursts(t *testing.T) {
 	var f floods
 	now := time.Unix(1e9, 0)

@@ -17,26 +17,24 @@ import (
 )
 
 const (
-	// readAhead is how much is read from the network at once, in bytes, so that small
-	// messages, and the fragments of a large one, do not cost a system call each.
+	// readAhead is the most bytes read from the network at once, so that small messages, and fragments of a large
+	// message, do not each cost a system call.
 	readAhead = 32<<10 - buf.Headroom
-	// directRead is the least read that goes to its destination without read-ahead.
+	// directRead is the least size of a read that bypasses read-ahead.
 	directRead = readAhead / 2
-	// headerBuffer is the size of gorilla's own buffer. It reads frame headers and
-	// control frames into it, and payloads past it.
+	// headerBuffer is the size of gorilla's own buffer, for frame headers and control frames. Payloads bypass this
+	// buffer.
 	headerBuffer = 128
 )
 
-// link is the network connection of a WebSocket, below gorilla's Conn. The reader's calls
-// of Read take bytes that were read ahead. Those bytes are in a lease, which is taken
-// when bytes have arrived and released when they were taken, so that a connection that
-// waits for its client holds none. Frames are written by send and control, each of which
-// writes whole frames.
+// link is the network connection of a WebSocket, below gorilla's Conn. The reader's calls of Read take bytes read
+// ahead. The lease of these bytes is taken when bytes arrive and released when all bytes have been read, so that a
+// connection waiting for its client holds no lease. send and control write whole frames.
 //
-// Over TLS there is no read-ahead of our own, and the records of a message are collected below TLS.
+// Over TLS link does not read ahead, and the records of a message are collected below TLS.
 //
-// Only the reader goroutine calls Read, and gorilla's own writes (the answer to the
-// handshake, and the close frame for a violation of the protocol) come from it too.
+// Only the reader goroutine calls Read. Gorilla's own writes (the answer to the handshake, and the close frame for a
+// violation of the protocol) also run on the reader goroutine.
 type link struct {
 	net.Conn
 	memory  *buf.Pool
@@ -45,20 +43,20 @@ type link struct {
 
 	raw   syscall.RawConn // nil: the connection has no file descriptor of its own, as with TLS
 	fill  func(fd uintptr) bool
-	ahead buf.Buf // what was read ahead: a lease, when left > 0
-	left  int     // bytes of it that Read has not returned
+	ahead buf.Buf // the bytes read ahead: a lease, when left > 0
+	left  int     // bytes of ahead not yet returned by Read
 	err   error   // of fill
 
-	corker corker // below TLS; nil: the connection is not encrypted, or not one of package httpd
+	corker corker // below TLS; nil: not encrypted, or not a connection of package httpd
 
 	writing    chan struct{} // holds a value while frames are written
 	deadline   time.Duration // of writing, since started
 	closeSent  bool          // no frame may follow
-	broken     error         // of a write after which bytes of a frame are missing: nothing may follow
+	broken     error         // error of a write that left a frame incomplete: nothing may follow
 	ownWriteBy time.Time     // the deadline of gorilla's own writes
 }
 
-// corker is a connection below TLS that can collect what is written (httpd).
+// corker is a connection below TLS that can collect writes (httpd).
 type corker interface {
 	Cork(buf []byte)
 	Uncork() error
@@ -116,7 +114,7 @@ func (l *link) noteRead() {
 	}
 }
 
-// readAhead is the callback of raw.Read: it returns false to wait for bytes.
+// readAhead is the callback of raw.Read; false means to wait for bytes.
 func (l *link) readAhead(fd uintptr) (done bool) {
 	if l.memory.Renew(&l.ahead, readAhead) != nil {
 		l.err = buf.ErrBudget
@@ -143,7 +141,7 @@ func (l *link) readAhead(fd uintptr) (done bool) {
 	return true
 }
 
-// release releases what was read ahead. The reader calls it when it reads no more.
+// release releases the bytes read ahead. The reader calls release after its last read.
 func (l *link) release() {
 	if l.left > 0 {
 		l.left = 0
@@ -151,8 +149,7 @@ func (l *link) release() {
 	}
 }
 
-// appendHeader appends the header of a frame that is a whole message of the server, of n
-// bytes.
+// appendHeader appends the frame header of an unfragmented server message of n bytes.
 func appendHeader(dst []byte, kind, n int) []byte {
 	const final, length16, length64 = 0x80, 126, 127
 	dst = append(dst, final|byte(kind))
@@ -165,9 +162,8 @@ func appendHeader(dst []byte, kind, n int) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, length64), uint64(n))
 }
 
-// send writes frames, which may have up to wait for that. A wait of the call before still
-// holds while a thirty-second of it has not passed, because setting a deadline costs
-// nearly as much as a system call.
+// send writes frames within wait. The deadline of the call before remains for the first thirty-second of wait,
+// because setting a deadline costs nearly as much as a system call.
 func (l *link) send(frames *net.Buffers, wait time.Duration) error {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -185,11 +181,11 @@ func (l *link) send(frames *net.Buffers, wait time.Duration) error {
 	return l.broken
 }
 
-// sendRecords writes over TLS. The records, of at most records.Max bytes of content, leave in
-// one system call, or in one for each 63 KiB.
+// sendRecords writes over TLS. The records, of at most records.Max bytes of content, leave in one system call per 63
+// KiB.
 func (l *link) sendRecords(parts [][]byte) error {
 	size := 32<<10 - buf.Headroom
-	if len(parts[0])+len(parts[1]) > size-1024 { // what is before and after the contents of a record is less than 30 bytes
+	if len(parts[0])+len(parts[1]) > size-1024 { // the header and trailer of a record are less than 30 bytes
 		size = 64<<10 - buf.Headroom
 	}
 	var lease buf.Buf
@@ -206,7 +202,7 @@ func (l *link) sendRecords(parts [][]byte) error {
 	return cmp.Or(err, l.corker.Uncork())
 }
 
-// mayWrite returns why no frame may follow those that were written, or nil.
+// mayWrite returns nil, or the reason why no frame may follow.
 func (l *link) mayWrite() error {
 	if l.closeSent {
 		return websocket.ErrCloseSent
@@ -214,8 +210,8 @@ func (l *link) mayWrite() error {
 	return l.broken
 }
 
-// control writes a control frame, which waits up to the same time for frames that are
-// being written, and then may have up to wait itself. Only the first close frame is sent.
+// control writes a control frame: waits up to wait for frames in progress, and then writes within another wait. Only
+// the first close frame is sent.
 func (l *link) control(kind int, data []byte, wait time.Duration) error {
 	return l.writeBy(time.Now().Add(wait), appendFrame(nil, kind, data))
 }
@@ -224,8 +220,7 @@ func appendFrame(dst []byte, kind int, data []byte) []byte {
 	return append(appendHeader(dst, kind, len(data)), data...)
 }
 
-// writeBy writes one frame, or the answer to the handshake, until the deadline; zero =
-// none.
+// writeBy writes one frame, or the answer to the handshake, until the deadline; zero = no deadline.
 func (l *link) writeBy(deadline time.Time, p []byte) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -267,7 +262,7 @@ func (l *link) setDeadline(t time.Time) {
 	_ = l.Conn.SetWriteDeadline(t)
 }
 
-// cut gives a write that is in progress until t.
+// cut lets a write in progress continue until t.
 func (l *link) cut(t time.Time) { _ = l.Conn.SetWriteDeadline(t) }
 
 // uncut makes the next write set its own deadline again.

@@ -43,8 +43,8 @@ func pair(t *testing.T, memory *buf.Pool) (*link, net.Conn) {
 	return newLink(near, memory, time.Now()), far
 }
 
-// Small reads take what one read from the network has returned, and memory is leased only
-// while such bytes are left. Without memory, or beyond it, reads go to the network.
+// Small reads take bytes of an earlier read from the network, and memory is leased only while unread bytes remain.
+// Reads without memory, and large reads, go to the network.
 func TestReadAhead(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget int64
@@ -103,7 +103,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// A connection that its client has reset is a failure of the network.
+// A reset by the client is a failure of the network.
 func TestReadAfterReset(t *testing.T) {
 	l, far := pair(t, buf.NewPool(0))
 	_ = far.(*net.TCPConn).SetLinger(0)
@@ -132,7 +132,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// numbered writes its results as messages of size bytes, which begin with their seq.
+// numbered writes results as messages of size bytes; each begins with its seq.
 type numbered struct {
 	size     int
 	released atomic.Int32
@@ -144,8 +144,7 @@ func (s *numbered) Write(w *Writer, r *stream.Result) {
 
 func (s *numbered) Released(bool) { s.released.Add(1) }
 
-// Small messages that wait leave in one write, in order with large ones, and count as
-// waiting until then.
+// Small queued messages leave in one write, in order with large messages, and count as waiting until the write.
 func TestWaitingMessagesLeaveTogether(t *testing.T) {
 	for _, c := range []struct {
 		sizes  []int
@@ -153,7 +152,8 @@ func TestWaitingMessagesLeaveTogether(t *testing.T) {
 	}{
 		{[]int{100, 200, 300}, 1},
 		{[]int{1000, maxSmall - entryCost, maxSmall - entryCost, maxSmall - entryCost, maxSmall - entryCost}, 2},
-		{[]int{100, maxSmall + 1, 100}, 4}, // what waits before the large one is encoded, its two parts, and the last
+		// the small message before the large, the large message's two parts, and the last message
+		{[]int{100, maxSmall + 1, 100}, 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.OutboxMessages = 10 })
@@ -200,8 +200,8 @@ func TestWaitingMessagesLeaveTogether(t *testing.T) {
 	}
 }
 
-// The shorter time for the answer to a ping does not hold for the messages after it, and
-// a message has its whole time however often others were written.
+// The shorter time for a pong does not apply to later messages, and each message has its full time regardless of
+// earlier writes.
 func TestDeadlinesOfWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -229,7 +229,6 @@ func TestDeadlinesOfWrites(t *testing.T) {
 	})
 }
 
-// After a close frame nothing is sent, whoever has sent it.
 func TestNothingAfterClose(t *testing.T) {
 	l, far := pair(t, buf.NewPool(0))
 	if err := l.control(websocket.CloseMessage, websocket.FormatCloseMessage(1000, "end"), time.Second); err != nil {
@@ -317,8 +316,7 @@ func TestFramesStayWhole(t *testing.T) {
 	}
 }
 
-// corked is a connection below TLS that counts its writes, and those that would have left
-// while it is corked.
+// corked is a connection below TLS; counts writes, and writes that would have left although corked.
 type corked struct {
 	net.Conn
 	held          []byte
@@ -348,8 +346,8 @@ func (c *corked) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Over TLS a message of 30 KB is two records, the first with its header, which leave in one write.
-// Without memory for that they leave one by one.
+// Over TLS a message of 30 KB is two records, the first with the header, and both leave in one write. Without memory
+// the records leave one by one.
 func TestRecordsLeaveTogether(t *testing.T) {
 	keys := httptest.NewUnstartedServer(nil)
 	keys.StartTLS()
@@ -393,7 +391,7 @@ func TestRecordsLeaveTogether(t *testing.T) {
 	}
 }
 
-// A control frame waits for its time while a message is written, and then is given up.
+// A control frame waits for its time while a message is written, and is then abandoned.
 func TestControlWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -423,7 +421,7 @@ func TestControlWaits(t *testing.T) {
 	})
 }
 
-// partial is a connection whose writes are cut off after some bytes.
+// partial is a connection whose writes stop after some bytes.
 type partial struct {
 	net.Conn
 	take    int // bytes of the next write
@@ -441,9 +439,8 @@ func (p *partial) Write(b []byte) (int, error) {
 
 func (p *partial) SetWriteDeadline(time.Time) error { return nil }
 
-// TestNothingAfterAnIncompleteFrame checks that nothing follows a frame of which a part is
-// missing, since the client would take it for the rest, and that a frame of which nothing
-// was sent does no harm.
+// TestNothingAfterAnIncompleteFrame checks that nothing follows an incomplete frame, since the client would take the
+// next bytes for the rest of the frame, and that a frame with no byte sent does no harm.
 func TestNothingAfterAnIncompleteFrame(t *testing.T) {
 	for name, c := range map[string]struct {
 		take  int

@@ -7,24 +7,24 @@ import (
 	"millrace/stream"
 )
 
-// Entry is one message to be written: an encoded text, or a message that its source
-// encodes when it is written. It is disposed of exactly once, written or not.
+// Entry is one outgoing message: an encoded text, or a message encoded by its source at the time of the write. Each
+// entry is disposed of exactly once, written or not.
 type Entry struct {
 	Text   []byte
 	Source Source         // nil: Text is the message
-	Result *stream.Result // of Source, which writes it; may be nil; the outbox releases it
+	Result *stream.Result // passed to Source; may be nil; the outbox releases the result
 	size   int64
 }
 
-// Source encodes entries of the outbox when they are written.
+// Source encodes entries of the outbox at the time of the write.
 type Source interface {
-	// Write writes the message, or messages, of an entry; r is its result. The writer goroutine calls it.
+	// Write writes the message or messages of an entry; r is the entry's result. The writer goroutine calls Write.
 	Write(w *Writer, r *stream.Result)
 	// Released is called when an entry with a result has left the outbox, written or not.
 	Released(partial bool)
 }
 
-// entryCost is what an entry counts in addition to its text and tensors, in bytes.
+// entryCost is the number of bytes that an entry counts beyond its text and tensors.
 const entryCost = 256
 
 func (e *Entry) measure() int64 {
@@ -47,14 +47,13 @@ func (e *Entry) release() {
 	e.Source.Released(partial)
 }
 
-// Outbox is the bounded queue between the streams, which push with their locks held,
-// and the writer. It has no memory while it is empty. A closed outbox discards its
-// entries, and later ones.
+// Outbox is the bounded queue between the streams, which push with their locks held, and the writer. An empty outbox
+// has no memory. A closed outbox discards present and later entries.
 type Outbox struct {
 	maxItems int64
 	maxBytes int64
 	total    *atomic.Int64 // bytes in all outboxes of the registry
-	wake     chan struct{} // one slot
+	wake     chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	queue  []Entry
@@ -68,8 +67,7 @@ func newOutbox(maxItems, maxBytes int64, total *atomic.Int64) *Outbox {
 	return &Outbox{maxItems: maxItems, maxBytes: maxBytes, total: total, wake: make(chan struct{}, 1)}
 }
 
-// Push appends e. When the outbox is over a bound, it disposes of e and returns false;
-// it never blocks.
+// Push appends e. When the outbox is over a bound, Push disposes of e and returns false. Push never blocks.
 func (b *Outbox) Push(e Entry) bool {
 	e.size = e.measure()
 	b.mu.Lock()
@@ -99,8 +97,8 @@ func (b *Outbox) signal() {
 	}
 }
 
-// take returns all queued entries, or nil; spare becomes the memory of later ones. last
-// says that no further entry will be pushed.
+// take returns all queued entries, or nil; spare becomes the memory of later entries. last says that no entry can
+// follow.
 func (b *Outbox) take(spare []Entry) (batch []Entry, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +117,7 @@ func (b *Outbox) dispose(e *Entry) {
 	e.release()
 }
 
-// finish says that no further entry will be pushed.
+// finish says that no entry follows.
 func (b *Outbox) finish() {
 	b.mu.Lock()
 	b.last = true

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// released counts the entries that have left an outbox.
+// released counts the entries leaving an outbox.
 type released struct{ all, partial int }
 
 func (*released) Write(*Writer, *stream.Result) {}
@@ -18,8 +18,8 @@ func (r *released) Released(partial bool) {
 	}
 }
 
-// An outbox is full by its messages or by their bytes, those that are being written included; one message alone may be of any
-// size. What it does not take has left it at once.
+// The number of messages and the number of bytes bound an outbox, including entries being written; a single message
+// may be of any size. A refused entry is disposed of at once.
 func TestOutboxBounds(t *testing.T) {
 	var total atomic.Int64
 	text := func(n int) Entry { return Entry{Text: make([]byte, n-entryCost)} }
@@ -62,7 +62,6 @@ func TestOutboxBounds(t *testing.T) {
 	}
 }
 
-// An entry counts with the tensors of its result.
 func TestSizeOfAnEntry(t *testing.T) {
 	e := Entry{Text: make([]byte, 10), Result: &stream.Result{Outputs: []stream.Tensor{{Data: make([]byte, 1000)}, {Data: make([]byte, 200)}}}}
 	if n := e.measure(); n != entryCost+1210 {
@@ -70,7 +69,7 @@ func TestSizeOfAnEntry(t *testing.T) {
 	}
 }
 
-// The memory of a queue is reused, but not that of a burst.
+// The outbox reuses the memory of a small queue, but not of a burst.
 func TestEmptied(t *testing.T) {
 	for n, kept := range map[int]bool{maxSpare: true, maxSpare + 1: false} {
 		batch := make([]Entry, n)
@@ -81,7 +80,7 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
-// Each result leaves an outbox once: written, refused, or discarded with it.
+// Each result leaves an outbox once: written, refused, or discarded.
 func TestOutboxReleases(t *testing.T) {
 	var total atomic.Int64
 	var r released
@@ -97,7 +96,7 @@ func TestOutboxReleases(t *testing.T) {
 	if r != (released{3, 1}) {
 		t.Errorf("%+v after the end", r)
 	}
-	if !push(false) { // nobody reads, so it is not full either
+	if !push(false) { // a closed outbox discards entries, and is never full
 		t.Error("a closed outbox says that it is full")
 	}
 	if r != (released{4, 1}) || total.Load() != 0 {

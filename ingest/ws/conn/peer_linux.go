@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPeer makes the kernel close a connection whose peer has not acknowledged sent
-// data for d. It detects a dead peer while nothing is read from the connection.
+// watchPeer makes the kernel close a connection when the peer has left sent data unacknowledged for d. The kernel
+// thus detects a dead peer while nothing is read from the connection.
 func watchPeer(conn net.Conn, d time.Duration) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()

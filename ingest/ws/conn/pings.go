@@ -8,31 +8,31 @@ import (
 	"millrace/stream"
 )
 
-// The bounds of a client's text messages: a burst, and the rate a second, above which a connection is ended: frames are binary
-// messages.
+// The bounds of a client's text messages: a burst, and a rate per second; exceeding both ends the connection. Frames
+// are binary messages and do not count.
 const textBurst, textRate = 4096, 256
 
-// bursts is what a client has used of its bursts. Its next connection goes on with it, so that a client which connects again and
-// again, before it is ended, has no more than others.
+// bursts is a client's use of its bursts. The client's next connection continues with the same use, so that
+// reconnecting yields no fresh bursts.
 type bursts struct{ pings, texts httpd.Bucket }
 
-// update computes what is used now.
+// update computes the use at now.
 func (b *bursts) update(now time.Time) {
 	b.pings.Update(now, httpd.PingRate)
 	b.texts.Update(now, textRate)
 }
 
-// some reports whether so much is used now that it has to be remembered: an eighth of a burst.
+// some reports whether the use at now is worth remembering: at least an eighth of a burst.
 func (b *bursts) some(now time.Time) bool {
 	b.update(now)
 	return b.pings.Used > httpd.PingBurst/8 || b.texts.Used > textBurst/8
 }
 
-// used returns what the connection's client has used.
+// used returns the use by the connection's client.
 func (in *reader) used() bursts { return bursts{in.pings.Allowed, in.texts} }
 
-// Ping counts a ping of the client, of WebSocket or of its protocol, and reports whether it is to be answered. It ends the
-// connection of a client that sends far too many. Only the reader goroutine may call it.
+// Ping counts a ping of the client, of WebSocket or of the protocol, and reports whether to answer. Far too many
+// pings end the connection. Only the reader goroutine may call Ping.
 func (in *reader) Ping() bool {
 	answer, err := in.pings.Ping(time.Now())
 	if err != nil {
@@ -41,8 +41,9 @@ func (in *reader) Ping() bool {
 	return answer
 }
 
-// flooded ends the connection of a client that sends far too many pings or text messages, and has further ones of it refused for
-// a while, which err tells. Only the reader goroutine may call it, which may find more of them in what it has read already.
+// flooded ends the connection after far too many pings or text messages, and has the client's further connections
+// refused for a while; err tells how long. Only the reader goroutine may call flooded, possibly several times: bytes
+// read ahead may hold more pings or texts.
 func (s *socket) flooded(err *stream.Error) {
 	if s.Ended() {
 		return

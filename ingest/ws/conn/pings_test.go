@@ -11,8 +11,7 @@ import (
 	"millrace/internal/wire"
 )
 
-// pings sends n pings, one every interval, and returns how many were answered, and the code
-// with which the connection was closed, 0 = it was not.
+// pings sends n pings, one per interval, and returns the number of answers and the close code (0 = not closed).
 func pings(t *testing.T, r *rig, n int, every time.Duration) (answered int, code int) {
 	ws := r.connect()
 	ws.SetPongHandler(func(string) error { answered++; return nil })
@@ -36,8 +35,8 @@ func pings(t *testing.T, r *rig, n int, every time.Duration) (answered int, code
 	return answered, code
 }
 
-// A burst of pings gets as many answers as the bound, and pings at the rate of answers get
-// all. A flood ends the connection, which says why.
+// A burst of pings gets answers up to the bound, and pings at the rate of answers get all answers. A flood ends the
+// connection with the reason.
 func TestPings(t *testing.T) {
 	for _, c := range []struct {
 		n        int
@@ -67,7 +66,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// A flood of text messages ends the connection, which says why; as many as a client needs do not.
+// A flood of text messages ends the connection with the reason; an ordinary number of texts does not.
 func TestTexts(t *testing.T) {
 	for _, c := range []struct {
 		n     int

@@ -26,17 +26,17 @@ const MaxText = wire.MaxText
 // errTooLarge is the error for a message over Options.MaxMessage.
 var errTooLarge = errors.New("message too large")
 
-// reader is the reading part of a connection. Only the reader goroutine uses it.
+// reader is the reading part of a connection. Only the reader goroutine uses reader.
 type reader struct {
 	socket   *socket
 	protocol Protocol
 	tell     func(text []byte) // puts a text into the outbox
 	memory   *buf.Pool
-	share    *buf.Share    // in which messages count
+	share    *buf.Share    // messages count in this share
 	estimate int           // likely size of the next message's lease
 	last     time.Duration // when something was last read from the network, since socket.started
 	extended time.Duration // when the read deadline was last set, likewise
-	message  incoming      // that is being read
+	message  incoming      // the message being read
 	one      [1]byte
 
 	pings    httpd.Pings
@@ -44,12 +44,12 @@ type reader struct {
 	discards httpd.Bucket // of chunks
 }
 
-// incoming is a message that is being read. The client has time for it by what has arrived of it:
-// other signs of life, such as single bytes or pings, do not extend that.
+// incoming is a message being read. The number of bytes received sets the client's deadline for the message: other
+// signs of life, such as single bytes or pings, do not extend the deadline.
 type incoming struct {
 	r     io.Reader     // nil: no message is being read
 	began time.Duration // since socket.started
-	n     int           // bytes that have arrived
+	n     int           // bytes received
 }
 
 // Read implements io.Reader.
@@ -93,8 +93,8 @@ func (in *reader) read() {
 // controlWait is the longest time for the answer to a ping or a close.
 const controlWait = time.Second
 
-// answerControl answers pings and closes. An answer that could not be sent has no effect:
-// a write that fails, or the reader, ends the connection.
+// answerControl answers pings and closes. A failed answer has no effect: a failed write, or the reader, ends the
+// connection.
 func (in *reader) answerControl() {
 	in.socket.ws.SetPingHandler(func(data string) error {
 		if in.Ping() {
@@ -108,7 +108,7 @@ func (in *reader) answerControl() {
 	})
 }
 
-// text passes a text message to the protocol. Its error ends the connection.
+// text passes a text message to the protocol. An error ends the connection.
 func (in *reader) text(r io.Reader) error {
 	if p, ok := in.protocol.(TextFrames); ok && p.TakesText() {
 		return p.TextFrame(r)
@@ -133,9 +133,8 @@ func (in *reader) text(r io.Reader) error {
 	return nil
 }
 
-// alive records a sign of life of the client, any bytes, which then has time until the
-// ping after the next one. The deadline is not set for each sign of life, because that
-// costs about as much as a system call.
+// alive records a sign of life of the client (any bytes), and extends the client's deadline to the ping after next.
+// Not every sign of life sets the deadline, because setting a deadline costs about as much as a system call.
 func (in *reader) alive(now time.Duration) {
 	in.last = now
 	if now-in.extended >= in.silence()/32 {
@@ -143,14 +142,13 @@ func (in *reader) alive(now time.Duration) {
 	}
 }
 
-// Arrived returns when the message that is being read began to arrive. Only the reader
-// goroutine may call it.
+// Arrived returns the time at which the current message began to arrive. Only the reader goroutine may call Arrived.
 func (in *reader) Arrived() stream.Instant {
 	return stream.InstantOf(in.socket.started).Add(time.Duration(in.socket.lastMessage.Load()))
 }
 
-// ExtendDeadline gives the client the full time for a sign of life from now on. A
-// Protocol calls it when it has not read for a while.
+// ExtendDeadline gives the client the full time for a sign of life from now on. A Protocol calls ExtendDeadline after
+// a while without reading.
 func (in *reader) ExtendDeadline() {
 	now := time.Since(in.socket.started)
 	in.message.began = now
@@ -164,7 +162,7 @@ func (in *reader) extend(now time.Duration) {
 		until = min(until, in.message.limit())
 	}
 	_ = in.socket.net.SetReadDeadline(in.socket.started.Add(until))
-	if in.socket.Ended() { // End may have set its own deadline just before
+	if in.socket.Ended() { // End may have set its own deadline meanwhile
 		_ = in.socket.net.SetReadDeadline(time.Unix(1, 0))
 	}
 }
@@ -196,9 +194,8 @@ func (in *reader) readFailed(err error) {
 	}
 }
 
-// Lease reads a message into a lease. The lease is taken only when the message has
-// begun, so that idle connections hold none. Errors are buf.ErrBudget, with part of the
-// message unread, and errors that end the connection.
+// Lease reads a message into a lease. Lease takes the lease only when the message has begun, so that idle connections
+// hold no lease. The errors are buf.ErrBudget, with part of the message unread, and errors that end the connection.
 func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	most := in.socket.opts.MaxMessage
 	size := min(in.estimate, most)
@@ -239,11 +236,11 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	return lease, nil
 }
 
-// Share returns that in which messages count; nil = none.
+// Share returns the share in which messages count; nil = no share.
 func (in *reader) Share() *buf.Share { return in.share }
 
-// more returns room for more of a message of about size bytes, of which the first n are in old, and
-// releases old when there is none. It sets size to what there is room for, if that is sure.
+// more returns room for more of a message of about size bytes; old holds the first n bytes. Without memory, more
+// releases old and returns the error. A lease whose capacity is certain sets size to the capacity.
 func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
 	lease, err := in.memory.Receive(in.share, old, *size, n)
 	if err != nil {
@@ -257,15 +254,17 @@ func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
 	return lease, nil
 }
 
-// The bounds of the chunks of video that one connection sends and that are discarded: a burst, and the rate a second. A client in
-// `latest` may send more than its credit allows, and a discarded chunk costs the server hardly more than reading it: so the
-// connection is read more slowly.
+// The bounds of discarded video chunks per connection: a burst, and a rate per second. A client in `latest` may
+// exceed its credit, and discarding a chunk costs the server hardly more than reading the chunk: above the bounds the
+// reader therefore slows down.
 const (
 	discardBurst, discardRate = 1024, 2048
-	discardPause              = 10 * time.Millisecond // in which the reader waits, until the rate permits the next chunk
+	// the reader waits in such pauses until the rate permits the next chunk
+	discardPause = 10 * time.Millisecond
 )
 
-// Discarded counts n chunks that were discarded, and waits as long as they are too many. Only the reader goroutine may call it.
+// Discarded counts n discarded chunks, and waits while the chunks exceed the bounds. Only the reader goroutine may
+// call Discarded.
 func (in *reader) Discarded(n uint64) {
 	for range n {
 		for !in.discards.Take(time.Now(), discardBurst, discardRate) {
@@ -280,7 +279,7 @@ func (in *reader) Discarded(n uint64) {
 	}
 }
 
-// Skip reads the rest of a message and discards it.
+// Skip reads and discards the rest of a message.
 func (in *reader) Skip(r io.Reader) error {
 	n, err := io.CopyN(io.Discard, r, int64(in.socket.opts.MaxMessage)+1)
 	switch {

@@ -14,29 +14,28 @@ import (
 	"millrace/stream/buf"
 )
 
-// Registry has the connections of one adapter. It is safe for concurrent use.
+// Registry holds the connections of one adapter. Registry is safe for concurrent use.
 type Registry struct {
 	*shared
 
 	mu        sync.Mutex
 	closing   bool // no further connection is accepted
 	conns     map[*Conn]struct{}
-	rejecting int // those of conns that are only sent the error for which they are rejected
+	rejecting int // connections in conns that only receive the error of their rejection
 }
 
-// NewRegistry returns a registry whose connections are offered the given subprotocols.
+// NewRegistry returns a registry that offers the given subprotocols to connections.
 func NewRegistry(o Options, subprotocols ...string) *Registry {
 	return &Registry{shared: newShared(o, subprotocols), conns: map[*Conn]struct{}{}}
 }
 
-// New returns a connection, whose messages are read into memory.
+// New returns a connection; memory holds its messages.
 func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	return newConn(r.shared, conn, memory, f)
 }
 
-// Start starts a connection: it answers the handshake req, of which buffered has been
-// read already, and then passes the messages to p. With rejected the client is only
-// sent that error. Start does not block.
+// Start starts a connection: Start answers the handshake req (buffered holds bytes already read) and passes the
+// messages to p. With rejected, the client only receives this error. Start does not block.
 func (r *Registry) Start(c *Conn, p Protocol, of Client, rejected error, req *http.Request, buffered []byte) {
 	c.protocol, c.client, c.rejected = p, of, rejected
 	used := r.floods.used(of)
@@ -52,18 +51,18 @@ func (r *Registry) Start(c *Conn, p Protocol, of Client, rejected error, req *ht
 	refuse(c.net, "503 Service Unavailable")
 }
 
-// Refused counts a connection for which there is no place, and which is not upgraded.
+// Refused counts a connection refused before its upgrade for lack of room.
 func (r *Registry) Refused() { r.ends.add(string(EndRefused)) }
 
-// refuse ends a connection that is not upgraded yet.
+// refuse ends a connection before its upgrade.
 func refuse(conn net.Conn, status string) {
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = io.WriteString(conn, "HTTP/1.1 "+status+"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 	_ = conn.Close()
 }
 
-// Room returns the error when there is no place for another connection of a client: Draining,
-// Overloaded, or FlowControl after a flood.
+// Room returns nil, or why there is no room for another connection of a client: Draining, Overloaded, or FlowControl
+// after a flood.
 func (r *Registry) Room(of Client) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,11 +80,10 @@ func (r *Registry) room(of Client) error {
 	return r.floods.check(of, time.Now())
 }
 
-// maxRejecting is the most connections that are being sent the error for which they are
-// rejected.
+// maxRejecting is the most connections being rejected with an error at a time.
 const maxRejecting = 64
 
-// enter registers a connection, if there is a place for it.
+// enter registers a connection, or returns an error without room.
 func (r *Registry) enter(c *Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +106,7 @@ func (r *Registry) enter(c *Conn) error {
 	return nil
 }
 
-// leave removes a connection that has ended.
+// leave removes an ended connection.
 func (r *Registry) leave(c *Conn) {
 	r.mu.Lock()
 	delete(r.conns, c)
@@ -121,7 +119,7 @@ func (r *Registry) leave(c *Conn) {
 	close(c.gone)
 }
 
-// Count returns the number of connections, without those that are being rejected.
+// Count returns the number of connections, except connections being rejected.
 func (r *Registry) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +133,7 @@ func (r *Registry) Close() {
 	r.closing = true
 }
 
-// Drain ends every connection and returns when the last one has ended. It is called
-// after Close.
+// Drain ends every connection and returns after the last end. Call Drain after Close.
 func (r *Registry) Drain() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.conns))
@@ -149,8 +146,8 @@ func (r *Registry) Drain() {
 	}
 }
 
-// Stop refuses new goroutines and waits for those that run. It is called after Drain,
-// because a connection that ends may still have to start its writer.
+// Stop refuses new goroutines and waits for running goroutines. Call Stop after Drain, because an ending connection
+// may still have to start its writer.
 func (r *Registry) Stop() {
 	r.group.Stop()
 	r.group.Wait()
@@ -158,11 +155,11 @@ func (r *Registry) Stop() {
 
 // Stats is a snapshot of the registry.
 type Stats struct {
-	Conns       int   // including those that are being rejected
-	OutboxBytes int64 // of replies that wait to be written
+	Conns       int   // including connections being rejected
+	OutboxBytes int64 // of queued replies
 	Panics      uint64
-	Ends        map[End]uint64                // connections that ended, by reason
-	StreamEnds  map[stream.CloseReason]uint64 // streams of connections that ended, by reason
+	Ends        map[End]uint64                // ended connections, by reason
+	StreamEnds  map[stream.CloseReason]uint64 // streams of ended connections, by reason
 	Goroutines  map[string]int                // by name
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A connection for which there is no room any more, or no goroutine, is refused, and either is counted.
+// A connection without room or without a goroutine is refused, and both refusals are counted.
 func TestStartRefuses(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"no room":      func(r *rig) { r.Close() },

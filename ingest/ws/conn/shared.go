@@ -20,8 +20,8 @@ type Options struct {
 	ingest.Limits
 
 	PingEvery time.Duration // between pings
-	PongWait  time.Duration // a client that is silent for PingEvery + PongWait is disconnected
-	WriteWait time.Duration // of one message
+	PongWait  time.Duration // a client silent for PingEvery + PongWait is disconnected
+	WriteWait time.Duration // per message
 
 	Log   *slog.Logger
 	Hooks Hooks
@@ -35,7 +35,7 @@ type Hooks struct {
 	Panic  func(goroutine string)
 }
 
-// shared is what all connections of a registry use. It is safe for concurrent use.
+// shared is the common state of all connections of a registry. shared is safe for concurrent use.
 type shared struct {
 	opts     Options
 	upgrader *websocket.Upgrader

@@ -16,9 +16,8 @@ import (
 	"millrace/stream"
 )
 
-// socket is what the reader and the writer of a connection share: the network
-// connection, and its end. Any goroutine may call End; the reader then ends the
-// connection.
+// socket is the state shared by the reader and the writer of a connection: the network connection, and its end. Any
+// goroutine may call End; the reader then ends the connection.
 type socket struct {
 	*shared
 	net     net.Conn
@@ -36,7 +35,7 @@ type socket struct {
 	busy        atomic.Bool  // see Busy
 }
 
-// upgrade answers the handshake. When that fails, it closes the connection.
+// upgrade answers the handshake. After a failure, upgrade closes the connection.
 func (s *socket) upgrade(r *http.Request, buffered []byte) (err error) {
 	s.ws, err = httpd.Upgrade(s.upgrader, s.link, buffered, r)
 	return err
@@ -45,11 +44,11 @@ func (s *socket) upgrade(r *http.Request, buffered []byte) (err error) {
 // RemoteAddr returns the address of the client.
 func (s *socket) RemoteAddr() net.Addr { return s.net.RemoteAddr() }
 
-// Closing returns a channel that is closed when the connection is to end.
+// Closing returns a channel, closed when the connection is to end.
 func (s *socket) Closing() <-chan struct{} { return s.closing }
 
-// End says that the connection is to end, and why; only the first call counts. It does
-// not block and may be called with a stream's lock held.
+// End ends the connection with a reason; only the first call counts. End does not block, and a caller may hold a
+// stream's lock.
 func (s *socket) End(e Ending) {
 	if !s.ended.CompareAndSwap(false, true) {
 		return
@@ -69,37 +68,36 @@ func (s *socket) Ended() bool {
 	}
 }
 
-// Fault ends the connection after a panic of one of its goroutines, whose frames may be
-// lost.
+// Fault ends the connection after a panic of a goroutine of the connection; frames may be lost.
 func (s *socket) Fault() {
 	s.End(Ending{EndFault, wire.CloseInternal, stream.Errorf(stream.Internal, "", "a fault of the server: its log has the details")})
 }
 
-// Busy says that the server works for the client although the client sends nothing: the
-// idle time-out (Options.Idle) does not apply then.
+// Busy says whether the server works for a silent client: while busy, the idle time-out (Options.Idle) does not
+// apply.
 func (s *socket) Busy(yes bool) { s.busy.Store(yes) }
 
 // isNetwork reports whether err is a failure of the network, and not a violation of the
 // protocol.
 func isNetwork(err error) bool {
 	var ne net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &ne) // net.ErrClosed is one
+	// includes net.ErrClosed
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &ne)
 }
 
-// timedOut reports whether err is a time-out. It also recognises gorilla's own error,
-// which hides that of the system.
+// timedOut reports whether err is a time-out. timedOut also recognises gorilla's own error, which hides the system's
+// error.
 func timedOut(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// Bounds of the time for which a client that is still sending may read the last
-// messages.
+// Bounds of the time in which a client still sending may read the last messages.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// lingerPause is between reads of all that there is: a client that floods the server with small messages does not
-	// cost it a read for each.
+	// lingerPause is the pause between reads that do not fill the buffer: a flood of small messages does not cost a
+	// read each.
 	lingerPause = 10 * time.Millisecond
 )
 

@@ -23,7 +23,7 @@ import (
 	"millrace/stream"
 )
 
-// halfPipe is a pipe that can be closed for writing alone, unless err says why not.
+// halfPipe is a pipe that can be closed for writing alone; err makes closing fail.
 type halfPipe struct {
 	net.Conn
 	err error
@@ -31,7 +31,7 @@ type halfPipe struct {
 
 func (h halfPipe) CloseWrite() error { return h.err }
 
-// A client that was told why its connection ends has a while to go; one that is gone has none.
+// A client told the reason of the end has a while to leave; a disconnected client has no time.
 func TestLinger(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -60,7 +60,7 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// countedReads counts the reads from a connection since it was closed for writing.
+// countedReads counts the reads from a connection after closing for writing.
 type countedReads struct {
 	halfPipe
 	half  atomic.Bool
@@ -76,8 +76,8 @@ func (c *countedReads) Read(b []byte) (int, error) {
 	return c.halfPipe.Read(b)
 }
 
-// A client that goes on sending small messages when its connection ends does not cost a read for each. One that has sent
-// much is read without pauses.
+// A client that keeps sending small messages after the end does not cost a read each. Large amounts are read without
+// pauses.
 func TestLingerReadsLittle(t *testing.T) {
 	for _, c := range []struct {
 		size, min, max int
@@ -108,7 +108,7 @@ func TestLingerReadsLittle(t *testing.T) {
 	}
 }
 
-// A client that does not take the answer to its handshake is given up.
+// The server abandons a client that does not take the answer to its handshake.
 func TestHandshakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *Options) {
@@ -134,7 +134,7 @@ func TestHandshakeTime(t *testing.T) {
 	})
 }
 
-// A panic while a message is written ends the connection; what was taken to be written has left the outbox, each once.
+// A panic during a write ends the connection; the entries taken for the write leave the outbox, each once.
 func TestPanicOfTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -160,12 +160,13 @@ func TestPanicOfTheWriter(t *testing.T) {
 	})
 }
 
-// faulty is a source whose messages cannot be written.
+// faulty is a source that panics in Write.
 type faulty struct{ *released }
 
 func (faulty) Write(*Writer, *stream.Result) { panic("a fault of the test") }
 
-// A connection goes on with another outbox once its own is empty, and first writes what it is told to.
+// After a switch, a connection continues with the other outbox once the first is empty, and first writes the message
+// of the switch.
 func TestSwitchOutbox(t *testing.T) {
 	for _, waiting := range []string{"", "1,2,"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,7 +221,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// What is a failure of the connection, and what a time-out.
+// TestFailures checks the recognition of failures of the connection, and of time-outs.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		err              error
@@ -239,7 +240,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Frames that wait end as the connection's end says: while the server drains they are told so, else they are dropped.
+// Queued frames end for the reason of the connection: draining while the server drains, otherwise dropped.
 func TestCloseStream(t *testing.T) {
 	for why, want := range map[End]string{EndDraining: "error draining draining", EndIdle: "drop closed idle"} {
 		k := &sink{}

@@ -5,28 +5,27 @@ import (
 	"time"
 )
 
-// maxSpare is the largest queue memory, in entries, that a connection keeps between
-// bursts.
+// maxSpare is the most entries of queue memory that a connection keeps between bursts.
 const maxSpare = 64
 
 // writeLoop is the writer goroutine.
 type writeLoop struct {
 	Writer
-	outbox  *Outbox       // from which it takes messages
+	outbox  *Outbox       // source of messages
 	started bool          // for the reader
 	done    chan struct{} // closed when the goroutine has ended
-	cut     chan struct{} // closed when it is to end and leave what waits
+	cut     chan struct{} // closed to end the loop and leave the queued messages
 	next    atomic.Pointer[handover]
 }
 
-// handover is an outbox with which the writer is to continue.
+// handover is the outbox with which the writer continues.
 type handover struct {
 	to    *Outbox
 	first func(*Writer)
 	done  chan struct{}
 }
 
-// start starts the goroutine, or ends the connection when that is not possible.
+// start starts the goroutine, or ends the connection when starting fails.
 func (l *writeLoop) start() bool {
 	if l.started = l.socket.Run("writer", l.run, l.socket.Fault); !l.started {
 		l.socket.End(Draining())
@@ -34,9 +33,8 @@ func (l *writeLoop) start() bool {
 	return l.started
 }
 
-// continueWith makes the goroutine continue with another outbox, once from, which is
-// its own, is empty; before anything else it calls first. It returns false when the
-// goroutine has ended.
+// continueWith makes the goroutine continue with the outbox to once its present outbox from is empty; the goroutine
+// calls first before the switch. continueWith returns false when the goroutine has ended.
 func (l *writeLoop) continueWith(from, to *Outbox, first func(*Writer)) bool {
 	h := &handover{to, first, make(chan struct{})}
 	l.next.Store(h)
@@ -49,7 +47,7 @@ func (l *writeLoop) continueWith(from, to *Outbox, first func(*Writer)) bool {
 	}
 }
 
-// stop ends the goroutine and leaves what waits.
+// stop ends the goroutine and leaves the queued messages.
 func (l *writeLoop) stop() {
 	close(l.cut)
 	if l.started {
@@ -57,7 +55,7 @@ func (l *writeLoop) stop() {
 	}
 }
 
-// finish makes the goroutine write what waits, and ends it.
+// finish makes the goroutine write the queued messages and end.
 func (l *writeLoop) finish() {
 	if l.started {
 		l.outbox.finish()
@@ -65,7 +63,7 @@ func (l *writeLoop) finish() {
 	}
 }
 
-// run is the writer goroutine. It ends when the outbox is finished and empty, or closed.
+// run is the writer goroutine, until the outbox is closed, or finished and empty.
 func (l *writeLoop) run() {
 	defer close(l.done)
 	every := l.socket.opts.PingEvery
@@ -114,8 +112,7 @@ func (l *writeLoop) run() {
 	}
 }
 
-// emptied returns the memory of a batch for later entries, or nil when a burst has made
-// it large.
+// emptied returns the memory of a batch for later entries, or nil after a large burst.
 func emptied(batch []Entry) []Entry {
 	clear(batch)
 	if cap(batch) > maxSpare {
@@ -133,7 +130,7 @@ func (l *writeLoop) isCut() bool {
 	}
 }
 
-// writeAll writes a batch of entries, and disposes of each, even when it panics.
+// writeAll writes a batch of entries, and disposes of each even after a panic.
 func (l *writeLoop) writeAll(batch []Entry) {
 	l.borrow()
 	disposed := 0
@@ -149,7 +146,7 @@ func (l *writeLoop) writeAll(batch []Entry) {
 	for i := range batch {
 		e := &batch[i]
 		if e.size > maxSmall {
-			l.flush() // what is collected does not wait until a large message is encoded
+			l.flush() // collected messages do not wait for the encoding of a large message
 			dispose(i)
 		}
 		if e.Source != nil {

@@ -13,34 +13,32 @@ import (
 	"millrace/stream"
 )
 
-// Writer sends messages. Only the writer goroutine uses it, which passes it to the
-// sources of entries.
+// Writer sends messages. Only the writer goroutine, and the sources it calls, use Writer.
 type Writer struct {
 	socket *socket
 	tools  *tools      // borrowed while entries are written, else nil
 	broken atomic.Bool // no further message can be sent
 }
 
-// Small messages that are written one after the other are collected, and leave in one
-// system call.
+// Consecutive small messages are collected, and leave in one system call.
 const (
-	maxSmall     = 4 << 10  // bytes of a message that is collected
-	maxCollected = 16 << 10 // bytes of all that are collected
+	maxSmall     = 4 << 10  // most bytes of a collected message
+	maxCollected = 16 << 10 // most bytes of all collected messages
 	maxHeader    = 10       // bytes of a frame's header
 )
 
-// tools is what a writer needs while it writes.
+// tools is the writer's memory during writes.
 type tools struct {
 	encoder   encode.Encoder
-	collected []byte // frames that are not written yet
+	collected []byte // unwritten frames
 	parts     [2][]byte
 	frames    net.Buffers // of parts
 }
 
-// Encoder returns an encoder for a message. It is valid while an entry is written.
+// Encoder returns an encoder for a message, valid during the write of an entry.
 func (w *Writer) Encoder() *encode.Encoder { return &w.tools.encoder }
 
-// Sends reports whether messages are still sent. If not, they need not be encoded.
+// Sends reports whether messages are still sent. If not, encoding is unnecessary.
 func (w *Writer) Sends() bool { return !w.broken.Load() }
 
 // Text writes a text message.
@@ -58,8 +56,8 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 	w.send(kind, msg)
 }
 
-// send writes one message, or collects it for flush. When the client does not read it in
-// time, or has disconnected, the connection ends.
+// send writes one message, or collects the message for flush. A time-out or a disconnected client ends the
+// connection.
 func (w *Writer) send(kind int, msg []byte) {
 	t := w.tools
 	defer t.encoder.Written()
@@ -77,7 +75,7 @@ func (w *Writer) send(kind int, msg []byte) {
 	w.write(msg)
 }
 
-// flush writes what is collected.
+// flush writes the collected messages.
 func (w *Writer) flush() {
 	if w.pending() {
 		w.write(nil)
@@ -87,11 +85,12 @@ func (w *Writer) flush() {
 // pending reports whether messages are collected.
 func (w *Writer) pending() bool { return len(w.tools.collected) > 0 }
 
-// write writes what is collected, and then the rest of its last message.
+// write writes the collected messages, and then the rest of the last message.
 func (w *Writer) write(rest []byte) {
 	t := w.tools
 	if n := min(records.Max-len(t.collected), len(rest)); n > 0 && w.socket.link.corker != nil {
-		t.collected, rest = append(t.collected, rest[:n]...), rest[n:] // else the header would be a record of its own
+		// otherwise the header would be a record of its own
+		t.collected, rest = append(t.collected, rest[:n]...), rest[n:]
 	}
 	t.parts = [...][]byte{t.collected, rest}
 	t.frames = t.parts[:]
@@ -106,8 +105,7 @@ func (w *Writer) write(rest []byte) {
 	}
 }
 
-// borrow takes what the writer needs while it writes; giveBack writes what is collected
-// and returns it.
+// borrow takes the writer's tools for a write; giveBack writes the collected messages and returns the tools.
 func (w *Writer) borrow() {
 	w.tools = w.socket.tools.Get().(*tools)
 	w.tools.encoder.Use(w.socket.link.memory)
@@ -136,7 +134,7 @@ func (w *Writer) failed(err error) {
 	w.broken.Store(true)
 }
 
-// ping sends a ping, and ends a connection on which no message came for too long.
+// ping sends a ping, and ends a connection without messages for too long.
 func (w *Writer) ping() {
 	c := w.socket
 	if idle := c.opts.Idle; idle > 0 && !c.busy.Load() && time.Since(c.started)-time.Duration(c.lastMessage.Load()) > idle {
