@@ -17,9 +17,8 @@ import (
 	"millrace/stream"
 )
 
-// Every way in which a session ends has its own counter, is sent to the client as an
-// error if there is one, and has its close code; the end of the session's stream is
-// counted too.
+// Every end of a session has its own counter and close code, and is sent to the client, if possible as an error; the
+// end of the session's stream is also counted.
 func TestEnds(t *testing.T) {
 	const plain = "/v2/models/echo/stream?outputs=none"
 	fatal := func(v *v1, code string, close int) {
@@ -166,8 +165,8 @@ func (r *rig) refuses(f func() error) {
 	r.refuse = f
 }
 
-// A stream that cannot be opened ends its session in plain mode, with the close code of
-// its error, and only itself in millrace.v1.
+// A failure to open a stream ends the session in plain mode, with the close code of the error; in millrace.v1 the
+// session continues.
 func TestRefusals(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -208,8 +207,8 @@ func TestV1SlowWithoutAConnection(t *testing.T) {
 	r.until("its stream has ended as slow", func() bool { return r.ws.Stats().StreamEnds[stream.SlowConsumer] == 1 })
 }
 
-// A web page cannot read the status of a refused handshake: it gets the error over the
-// WebSocket. Other clients get the status.
+// A web page cannot read the status of a refused handshake, and gets the error over the WebSocket. Other clients get
+// the status.
 func TestPagesAreTold(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	told := func(ticket, code string, want int) {
@@ -249,6 +248,6 @@ func TestPagesAreTold(t *testing.T) {
 	}
 	told("none-of-ours", "unauthenticated", 4401)
 	v.open(1, `,"model":"echo"`)
-	// Who gets the status is counted as well, when there is no place.
+	// Refusals with a status, for lack of room, are also counted.
 	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Conns == 1 && st.Ends[conn.EndRefused] == 5+3 })
 }

@@ -9,7 +9,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// After the last frame no other is accepted.
+// No frame is accepted after the last frame.
 func TestFlagEnd(t *testing.T) {
 	r := start(t, ws.Options{})
 	for _, mode := range []string{"latest", "every"} {
@@ -35,7 +35,7 @@ func TestFlagEnd(t *testing.T) {
 	}
 }
 
-// Frames that must be processed are not superseded by newer ones.
+// Newer frames do not supersede frames flagged as must.
 func TestFlagMustInLatest(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -71,8 +71,8 @@ func TestFlagMustInLatest(t *testing.T) {
 	}
 }
 
-// The header's deadline_ms is its frame's own: it makes the policy's shorter, and
-// 0 leaves it.
+// The header's deadline_ms applies to one frame: deadline_ms shortens the policy's deadline, and 0 keeps the policy's
+// deadline.
 func TestHeaderDeadline(t *testing.T) {
 	r := start(t, ws.Options{})
 	by := func(ms uint16, flags byte, seq uint64) []byte {

@@ -15,8 +15,9 @@ import (
 	"millrace/internal/wire"
 )
 
-// TestFloodsOfAClient: a client whose connections were closed for their pings is refused before another one is upgraded, and told when to come
-// back, as a page is over a connection. Another account, and another address, are served.
+// TestFloodsOfAClient: a client disconnected for its pings is refused further connections before the upgrade, and
+// gets the time to come back; a web page gets the error over a connection. Another account and another address are
+// served.
 func TestFloodsOfAClient(t *testing.T) {
 	r := start(t, ws.Options{
 		Address: func(c *fiber.Ctx) netip.Addr { return netip.MustParseAddr(c.Get("Of-Address", "192.0.2.1")) },
@@ -26,7 +27,7 @@ func TestFloodsOfAClient(t *testing.T) {
 	for range floods {
 		all = append(all, r.dial("/v2/models/echo/stream"))
 	}
-	for _, c := range all { // so many floods have it refused for longer than this test takes
+	for _, c := range all { // so many floods outlast this test
 		for range 3000 {
 			if c.WriteControl(websocket.PingMessage, nil, time.Now().Add(patience)) != nil {
 				break
@@ -44,7 +45,7 @@ func TestFloodsOfAClient(t *testing.T) {
 		}
 		return c, resp
 	}
-	for range 3 { // which are no floods
+	for range 3 { // too few for a flood
 		_, resp := dial("", nil)
 		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		if resp.StatusCode != http.StatusTooManyRequests || wait < 2 || wait > 1<<(floods-1) {

@@ -18,10 +18,10 @@ func init() {
 	workers.Register(workers.Kind{Name: "held", New: func() workers.Worker { return &held{} }})
 }
 
-// held reports when it runs a batch, and answers when its test lets it.
+// held reports the start of a batch, and answers when the test releases the batch.
 type held struct{ workers.Base }
 
-// runs is of the test that has loaded the one worker of kind held.
+// runs belongs to the test with the only worker of kind held.
 var runs struct{ started, release chan struct{} }
 
 func (*held) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -39,8 +39,8 @@ func (*held) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// A client is told that the server shuts down while it still has its streams: frames in
-// flight are answered, no stream is opened, and only then the connection ends.
+// A client learns of the shutdown while its streams are open: frames in flight are answered, new streams are refused,
+// and then the connection ends.
 func TestV1GoAwayComesFirst(t *testing.T) {
 	runs.started, runs.release = make(chan struct{}), make(chan struct{})
 	r := start(t, ws.Options{}, workers.Config{Name: "held", Kind: "held"})

@@ -19,8 +19,8 @@ import (
 	"millrace/workers"
 )
 
-// TestUnload unloads a model while it has sessions: waiting frames end as unloaded,
-// then the client is told and the session closed.
+// TestUnload unloads a model with open sessions: waiting frames end as unloaded, then the client is told and the
+// session closed.
 func TestUnload(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
@@ -49,8 +49,8 @@ func TestUnload(t *testing.T) {
 	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Conns == 0 && st.Ends[conn.EndUnloaded] == 1 })
 }
 
-// TestShutdown ends the server in the middle of a stream: every frame that was read has
-// its reply, then the client is told.
+// TestShutdown ends the server in the middle of a stream: every frame received has its reply, then the client is
+// told.
 func TestShutdown(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
@@ -86,8 +86,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestGone disconnects clients in every way; the memory of their frames is released,
-// which the rig checks.
+// TestGone disconnects clients in every way; the rig checks that the memory of all frames is released.
 func TestGone(t *testing.T) {
 	r := start(t, ws.Options{})
 	leave := map[string]func(c *client){
@@ -131,7 +130,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestMalformed checks that bytes that are not WebSocket frames end the session.
+// TestMalformed checks that bytes other than WebSocket frames end the session.
 func TestMalformed(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/echo/stream")
@@ -143,8 +142,7 @@ func TestMalformed(t *testing.T) {
 	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndMalformed] == 1 })
 }
 
-// TestSlowConsumer has a client that sends and never reads: its outbox is full, and the
-// session is closed.
+// TestSlowConsumer has a client that never reads: the outbox fills up, and the session is closed.
 func TestSlowConsumer(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{OutboxMessages: 32, OutboxBytes: 1 << 20}})
 	c := r.dial("/v2/models/echo/stream?policy=latest&outputs=binary")
@@ -167,12 +165,11 @@ func TestNeverReads(t *testing.T) {
 	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Conns == 0 })
 }
 
-// TestSilent checks that clients that answer no pings are disconnected, and others are
-// not.
+// TestSilent checks that clients without pongs are disconnected, and other clients are not.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 3 * time.Second})
-	r.dial("/v2/models/echo/stream") // never reads, so it never answers
+	r.dial("/v2/models/echo/stream") // never reads, thus never answers
 	good := r.dial("/v2/models/echo/stream?outputs=none")
 	pings := 0
 	answer := good.PingHandler()
@@ -191,7 +188,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a session without messages is closed, if that is set.
+// TestIdle checks that an idle time-out closes a session without messages.
 func TestIdle(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience})
 	c := r.dial("/v2/models/echo/stream")
@@ -199,7 +196,6 @@ func TestIdle(t *testing.T) {
 	c.closed(4408)
 }
 
-// TestHalfHandshake checks that connections without a complete handshake end.
 func TestHalfHandshake(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{})
@@ -234,7 +230,6 @@ func TestHalfHandshake(t *testing.T) {
 	r.until("nothing is open", func() bool { return r.ws.Stats().Conns == 0 })
 }
 
-// TestSwap checks that a session continues when its model is swapped.
 func TestSwap(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&outputs=none")

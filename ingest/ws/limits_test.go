@@ -7,8 +7,8 @@ import (
 	"millrace/ingest/ws"
 )
 
-// A session has a limited number of streams: one more is refused, with a time to try
-// again, and the others continue.
+// A session has a limited number of streams: a further stream is refused with a time to try again, and the other
+// streams continue.
 func TestMaxStreams(t *testing.T) {
 	const most = 256
 	r := start(t, ws.Options{})
@@ -31,7 +31,7 @@ func TestMaxStreams(t *testing.T) {
 	v.expect("opened")
 }
 
-// No time to try again is told where time alone changes nothing, or a credit tells it.
+// Errors carry no time to try again when waiting alone does not help, or when a credit tells the client.
 func TestRetryAfter(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

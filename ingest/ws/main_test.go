@@ -30,13 +30,13 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// fasthttp's clock runs for ever once it has begun.
+		// fasthttp's clock, once started, never ends.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
-		// and its pools notice their end at their next tick, 10 s later.
+		// fasthttp's pools notice their end at the next tick, 10 s later.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// patience is the time-out of every wait in these tests; none should come near it.
+// patience is the time-out of every wait in these tests, far above any expected wait.
 const patience = time.Minute
 
 // rig is an HTTP listener, models and the adapter, connected as in a server.
@@ -47,13 +47,13 @@ type rig struct {
 	mem    *buf.Pool
 	models *workers.Manager
 	ws     *ws.Adapter
-	stop   func() // ends the adapter, waits for it, and checks what is left
+	stop   func() // ends the adapter, waits for the end, and checks for leaks
 
 	mu      sync.Mutex
-	streams []*stream.Stream // that were opened
-	refuse  func() error     // asked before a stream is opened; nil: every one is
+	streams []*stream.Stream // opened streams
+	refuse  func() error     // asked before a stream is opened; nil: accept every stream
 
-	panics uint64 // that have to happen
+	panics uint64 // expected panics
 }
 
 // testAccess knows clients by the name in the header Of-Account.
@@ -102,7 +102,7 @@ func (r *rig) accepted(n int) uint64 {
 	return r.streams[n].Counts().Accepted
 }
 
-// stream is the n-th that was opened.
+// stream returns the n-th opened stream.
 func (r *rig) stream(n int) *stream.Stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,8 +139,7 @@ func (r repository) Scale(ctx context.Context, endpoint string, instances int) e
 	return r.m.Scale(ctx, endpoint, instances)
 }
 
-// start makes a rig with the models echo (identity), slow (delay), and those
-// given.
+// start makes a rig with the models echo (identity), slow (delay), and more.
 func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 	t.Helper()
 	return startFor(t, o, access.NewAccounts(access.Quotas{}), more...)
@@ -227,7 +226,7 @@ func startFor(t testing.TB, o ws.Options, accounts *access.Accounts, more ...wor
 	return r
 }
 
-// until polls: there is no event to wait for on the far side of a socket.
+// until polls: the far side of a socket has no event to wait for.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); !ok(); {

@@ -21,9 +21,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A client that asks for large answers on many streams, and reads them all, costs no
-// more than is set aside for what may have to be sent again. Of its small answers
-// all are kept, as are those of others; with the sessions it all goes.
+// A client with large answers on many streams costs no more than the memory reserved for replay, although the client
+// reads all answers. All small answers of this and other clients are kept. The memory is released with the sessions.
 func TestV1KeepsWithinABound(t *testing.T) {
 	const most, streams, frames, size = 8 << 20, 16, 10, 200_000
 	r := start(t, ws.Options{KeptBytes: most})
@@ -51,7 +50,7 @@ func TestV1KeepsWithinABound(t *testing.T) {
 	if n := r.ws.Stats().KeptBytes; n < most/4 || n > most/2 {
 		t.Errorf("%d bytes are kept", n)
 	}
-	// The pool has idle memory of its own.
+	// The pool's idle memory does not count.
 	if n := heap() - before - r.mem.Stats().Idle; n > 3*most {
 		t.Errorf("the client has cost %d MiB", n>>20)
 	}
@@ -80,8 +79,7 @@ func TestV1KeepsWithinABound(t *testing.T) {
 	}
 }
 
-// Of streams that ended, the newest keep their endings. These are released when the
-// session ends, or when the sid is used again.
+// Only the newest ended streams keep their endings, until the session ends or the sid is used again.
 func TestV1KeepsOfEndedStreams(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

@@ -7,7 +7,7 @@ import (
 
 const tagStreaming = "streaming"
 
-// streamQuery are the options of a stream in the address of its connection.
+// streamQuery lists the stream options in the address of a connection.
 var streamQuery = []openapi.Param{
 	{Name: "codec", Type: "string", Doc: "what a frame is: auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16 or pcmf32"},
 	{Name: "width", Type: "integer", Doc: "of rgb24 and nv12 frames"},
@@ -23,7 +23,7 @@ var streamQuery = []openapi.Param{
 	{Name: "trace", Type: "boolean", Doc: "replies say which trace their frame belongs to"},
 }
 
-// Routes describes the routes of the adapter. Every route has its line here.
+// Routes describes every route of the adapter.
 var Routes = []openapi.Route{
 	{
 		Method: "GET", Path: "/v2/models/:model[/versions/:version]/stream", Role: role.Infer, Tag: tagStreaming, Summary: "Stream frames to a model over a WebSocket", WebSocket: true,

@@ -14,22 +14,24 @@ import (
 	"millrace/internal/video"
 )
 
-// Options are the adapter's settings. A zero field takes its default.
+// Options are the adapter's settings. A zero field means the default.
 type Options struct {
 	ingest.Limits // of clients; MaxPixels also of the pictures of decoded videos
 
-	KeptBytes        int64         // bytes of endings kept for all sessions that may be resumed; default 64 MiB (memory.budget / 16)
+	// bytes of endings kept for all resumable sessions; default 64 MiB (memory.budget / 16)
+	KeptBytes        int64
 	PingEvery        time.Duration // default 15s
-	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is disconnected; default 10s
-	WriteWait        time.Duration // of one message; default 10s
+	PongWait         time.Duration // a client silent for PingEvery + PongWait is disconnected; default 10s
+	WriteWait        time.Duration // per message; default 10s
 	AdviseEvery      time.Duration // least time between two advices to a stream; default 1s
 	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
-	AllowPrivateURLs bool          // pull from private addresses and those of this machine (sources.allow_private)
+	AllowPrivateURLs bool          // allow pulls from private addresses and from this machine (sources.allow_private)
 
-	// Address returns the address of a request's client, where a proxy is trusted the one that it names; default: that of its connection.
+	// Address returns the address of a request's client (from a trusted proxy, the address named by the proxy);
+	// default: the address of the connection.
 	Address func(*fiber.Ctx) netip.Addr
 
-	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
+	Hardware *video.Hardware // hardware decoding of videos where possible (sources.hwaccel); nil = software
 	Sandbox  bool            // confines ffmpeg (sandbox)
 
 	Log   *slog.Logger // default slog.Default()

@@ -16,24 +16,24 @@ import (
 	"millrace/internal/wire"
 )
 
-// protocol is a protocol that a connection may use.
+// protocol is a protocol offered to connections.
 type protocol struct {
 	name        string // in messages
-	subprotocol string // used with clients that offer it; or
-	path        string // used with all clients at this path; when both are empty, with all other clients
+	subprotocol string // for clients that offer the subprotocol; or
+	path        string // for all clients at this path; with both empty, for all other clients
 	needsModel  bool   // the address has to name a model
-	explains    bool   // a web page that is refused is connected and sent the error
+	explains    bool   // a refused web page is connected to receive the error
 	form        conn.Form
-	options     []string // its query options; nil: all
+	options     []string // query options; nil: all
 	begin       func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol
 }
 
-// protocolList lists the protocols: the first one that fits a client is used. A new one
-// needs its folder and an entry here.
+// protocolList lists the protocols: the first match serves a client. A new protocol needs its folder and an entry
+// here.
 var protocolList = []protocol{
 	{
 		name: wire.Subprotocol, subprotocol: wire.Subprotocol, explains: true, form: v1.Form,
-		options: []string{"model", "traceparent"}, // each stream has its own in its open message
+		options: []string{"model", "traceparent"}, // the open message of each stream has the other options
 		begin: func(ps *protocols, c *conn.Conn, client *ingest.Client, o query.Options) conn.Protocol {
 			return ps.sessions.New(c, client, o.Model, o.Version, o.Trace)
 		},
@@ -53,7 +53,7 @@ var protocolList = []protocol{
 	},
 }
 
-// choose returns the protocol for the path of a request and the subprotocols that its client offers.
+// choose returns the protocol for a request's path and the client's subprotocols.
 func choose(path string, offered []string) *protocol {
 	i := slices.IndexFunc(protocolList, func(p protocol) bool {
 		if p.subprotocol != "" {
@@ -69,7 +69,7 @@ func (p *protocol) takes(option string) bool {
 	return p.options == nil || slices.Contains(p.options, option)
 }
 
-// protocols is what the protocols share, for all connections.
+// protocols is the common state of the protocols, for all connections.
 type protocols struct {
 	conns    *conn.Registry
 	sessions *v1.Sessions

@@ -21,8 +21,8 @@ import (
 	"millrace/workers"
 )
 
-// videos serves a folder with clip.mp4, 20 frames of 160 x 120 pixels at 10 a
-// second, long.mp4, 600 of them, and words.txt.
+// videos serves a folder with clip.mp4 (20 frames of 160 x 120 pixels at 10 a second), long.mp4 (600 frames), and
+// words.txt.
 func videos(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestPull(t *testing.T) {
 	url := videos(t)
 	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})
 	c := r.dial("/v2/stream?model=echo&outputs=none")
-	for range 2 { // one pull after the other
+	for range 2 { // two pulls in sequence
 		c.say(`{"url":"` + url + `/clip.mp4","model":"eyes"}`)
 		for i := range 20 {
 			m := c.next()
@@ -89,7 +89,7 @@ func TestShareOfPulls(t *testing.T) {
 	c.nextError("overloaded", -1, "memory.client_share")
 }
 
-// TestPullEnds stops a pull, unloads its model, and leaves during one.
+// TestPullEnds stops a pull, unloads the model during a pull, and disconnects during a pull.
 func TestPullEnds(t *testing.T) {
 	url := videos(t)
 	r := start(t, ws.Options{AllowPrivateURLs: true})
@@ -152,7 +152,8 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// pullOf returns a rig whose only client has a quota of decoding, its accounts, and its connection.
+// pullOf returns a rig with a single client with a decoding quota, the accounts, the client's account, and the
+// connection.
 func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Accounts, *access.Account, *client) {
 	t.Helper()
 	all := access.NewAccounts(q)
@@ -162,8 +163,8 @@ func pullOf(t *testing.T, o ws.Options, q access.Quotas) (*rig, *access.Accounts
 	return r, all, account, r.dial("/v2/stream?model=echo&outputs=none")
 }
 
-// TestQuotaOfPulledVideos: the ffmpegs of pulled videos use no more processor time than the client's quota, and no frame of one with an end is lost.
-// With the quota used up, no other is begun.
+// TestQuotaOfPulledVideos: the ffmpegs of pulled videos use no more processor time than the client's quota, and no
+// frame of a finite video is lost. With the quota used up, no video is begun.
 func TestQuotaOfPulledVideos(t *testing.T) {
 	url := videos(t)
 	const rate, burst = 0.1, 100 * time.Millisecond
@@ -179,7 +180,7 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 		t.Fatalf("%+v %+v", m, m.Error)
 	}
 	used := time.Duration(account.Used(stream.QuotaDecode))
-	// Besides, ffmpeg decodes what fits into its pipe, and the last frames need not be made up for yet.
+	// Besides, ffmpeg decodes ahead into its pipe, and the last frames need not be repaid yet.
 	if most := time.Duration(rate*float64(time.Since(begun)+burst)) + used/3; used > most || used < 10*time.Millisecond {
 		t.Errorf("%v of processor time in %v, want at most %v", used, time.Since(begun), most)
 	}
@@ -190,8 +191,8 @@ func TestQuotaOfPulledVideos(t *testing.T) {
 	c.nextError("flow_control", -1, "quotas.decode")
 }
 
-// TestQuotaOfACamera: a camera is closed while its client is far over its quota, which a frame that is dropped as `quota` says, and opened again then:
-// the pull goes on, with later times.
+// TestQuotaOfACamera: a camera is closed while its client is far over its quota (a dropped frame says `quota`), and
+// opened again later: the pull continues with later times.
 func TestQuotaOfACamera(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an RTSP camera takes seconds to begin")
@@ -241,7 +242,7 @@ func TestQuotaOfACamera(t *testing.T) {
 	for next() != "quota" {
 	}
 	all.SetQuotas(access.Quotas{})
-	answered() // later than those before
+	answered() // with later times
 	if n := camera.Clients(); n != 3 {
 		t.Errorf("the camera had %d clients, want 3", n)
 	}
@@ -253,7 +254,7 @@ func TestQuotaOfACamera(t *testing.T) {
 	}
 }
 
-// TestStopWhileOverQuota: a pull that waits for its quota is stopped at once.
+// TestStopWhileOverQuota: stopping a pull that waits for its quota takes effect at once.
 func TestStopWhileOverQuota(t *testing.T) {
 	r, all, account, _ := pullOf(t, ws.Options{}, access.Quotas{})
 	c := r.dial("/v2/models/slow/stream?outputs=none&policy=every") // the video lasts longer than the test needs
@@ -276,7 +277,7 @@ func TestStopWhileOverQuota(t *testing.T) {
 	})
 	c.say(`{"stop":true}`)
 	m = c.next()
-	for m.Error == nil && (m.Dropped == "" || m.Dropped == string(stream.Closed)) && !m.Done { // frames that were read before
+	for m.Error == nil && (m.Dropped == "" || m.Dropped == string(stream.Closed)) && !m.Done { // frames read earlier
 		m = c.next()
 	}
 	if !m.Done || m.Frames < 1 || m.Frames >= 600 {
@@ -285,8 +286,8 @@ func TestStopWhileOverQuota(t *testing.T) {
 	r.until("ffmpeg has ended", func() bool { return child.Live() == 0 })
 }
 
-// TestPullThatOnlyComputes: a video that ffmpeg decodes without a picture ends with an error that names the setting, is counted, and its client is
-// charged; a video of another client goes on.
+// TestPullThatOnlyComputes: a video decoded without a picture ends with an error that names the setting, is counted,
+// and is charged to the client; another client's video continues.
 func TestPullThatOnlyComputes(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the processor time of a child that runs is not known here")

@@ -10,7 +10,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// When a connection is lost, its streams continue, and missed endings are sent again.
+// After the loss of a connection the streams continue, and missed endings are sent again.
 func TestV1Resume(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -56,7 +56,7 @@ func TestV1Resume(t *testing.T) {
 	x.expectError("not_found", "attach.token")
 	x.open(1, `,"model":"echo"`) // and the session of its own goes on
 
-	// Unless the answer with the next one may have been lost.
+	// Unless the answer with the next token may have been lost.
 	lost := r.v1("/v2/stream")
 	lost.say(`{"type":"attach","token":"` + a.ResumeToken + `"}`)
 	lost.expect("attached")
@@ -65,7 +65,7 @@ func TestV1Resume(t *testing.T) {
 		again := r.v1("/v2/stream")
 		again.say(`{"type":"attach","token":"` + a.ResumeToken + `"}`)
 		b := again.expect("attached")
-		for again.next().Type != "result" { // what was kept
+		for again.next().Type != "result" { // kept endings
 		}
 		if a.ResumeToken != b.ResumeToken {
 			lost.token = b.ResumeToken
@@ -82,11 +82,11 @@ func TestV1Resume(t *testing.T) {
 	z.say(`{"type":"attach","token":"` + lost.token + `"}`)
 	z.expectError("not_found", "attach.token")
 
-	// A new connection takes over, also while the old one stands.
+	// A new connection takes over the session, even while the old connection is open.
 	y := r.v1("/v2/stream")
 	y.say(`{"type":"attach","token":"` + a.ResumeToken + `","streams":[{"sid":1,"last_seq":2}]}`)
 	y.expect("attached")
-	for { // what was kept of stream 2, too: nothing was said of it
+	for { // kept endings of stream 2, too: attach did not mention stream 2
 		if e := y.expect("result"); e.SID == 1 {
 			if e.Seq != 3 {
 				t.Errorf("%+v", e)
@@ -106,8 +106,8 @@ func TestV1Resume(t *testing.T) {
 	}
 }
 
-// The end of a stream that was lost with the connection is sent again to a client that
-// considers the stream open, and to no other.
+// The end of a stream lost with the connection is sent again to a client that considers the stream open, and only
+// then.
 func TestV1ResumeAfterTheEnd(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -150,7 +150,7 @@ func TestV1ResumeAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A connection that asks for its own session, and two that ask for each other's.
+// A connection resumes its own session, and two connections resume each other's session.
 func TestV1ResumeInCircles(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -168,8 +168,8 @@ func TestV1ResumeInCircles(t *testing.T) {
 	r.until("no connection hangs", func() bool { return r.ws.Stats().Conns == 0 })
 }
 
-// A network that loses what is written ends no session, and a client that resumes it
-// does not wait for the old connection's messages.
+// A network that loses data ends no session, and a resuming client does not wait for the messages of the old
+// connection.
 func TestV1ResumeAfterALostNetwork(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"given up": 100 * time.Millisecond, "taken over": time.Hour} {
@@ -177,7 +177,8 @@ func TestV1ResumeAfterALostNetwork(t *testing.T) {
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"echo","outputs":"binary","policy":{"mode":"every","window":100}`)
 		for seq := range uint64(100) {
-			_ = v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000))) // it may have been given up by now
+			// the server may have abandoned the connection by now
+			_ = v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000)))
 		}
 		if name == "given up" {
 			r.until("it is given up", func() bool { return r.ws.Stats().Conns == 0 })

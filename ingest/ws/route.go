@@ -42,9 +42,8 @@ func (r *router) register(app *fiber.App) {
 	app.Post("/v2/tickets", r.mintTicket)
 }
 
-// handle checks everything that can be answered with an HTTP error and takes over the
-// connection. What is used afterwards is copied, because the request's memory is
-// reused.
+// handle makes all checks that can end in an HTTP error and takes over the connection. Request data used later is
+// copied, because the request's memory is reused.
 func (r *router) handle(c *fiber.Ctx) error {
 	gate := r.gate.Load()
 	if gate == nil {
@@ -72,8 +71,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if option := firstOption(c, func(name string) bool { return !p.takes(name) }); option != "" {
 		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take", p.name)
 	}
-	// A web page cannot read the status of a refused handshake, so that it is connected
-	// and sent the error.
+	// A web page cannot read the status of a refused handshake, and is therefore connected and sent the error.
 	explain := p.explains && c.Get("Origin") != ""
 	client, rejected := r.admit(c, gate, client, offered)
 	if rejected != nil && !explain {
@@ -98,13 +96,13 @@ func (r *router) handle(c *fiber.Ctx) error {
 	return nil
 }
 
-// room returns why there is no place for another connection of a client, or nil.
+// room returns nil, or why there is no room for another connection of a client.
 func (r *router) room(of conn.Client) error {
 	if err := r.conns.Room(of); err != nil {
 		return err
 	}
 	err := of.Account.Core().Hold(stream.QuotaSessions)
-	if err == nil { // the registry holds it
+	if err == nil { // the registry holds the session
 		of.Account.Core().Release(stream.QuotaSessions)
 	}
 	return err
@@ -120,7 +118,7 @@ func (r *router) mintTicket(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": access.TicketTime.Milliseconds()})
 }
 
-// OffersTicket reports whether a request for a WebSocket offers a ticket among its subprotocols.
+// OffersTicket reports whether a WebSocket request has a ticket among its subprotocols.
 func OffersTicket(c *fiber.Ctx) bool {
 	for part := range strings.SplitSeq(c.Get("Sec-WebSocket-Protocol"), ",") {
 		if strings.HasPrefix(strings.TrimSpace(part), wire.TicketPrefix) {
@@ -130,8 +128,8 @@ func OffersTicket(c *fiber.Ctx) bool {
 	return false
 }
 
-// admit checks the tickets among the subprotocols that a client offers, and that there is one if the client has shown no other credentials. It
-// returns whose ticket it is.
+// admit checks the tickets among the client's subprotocols; a client without other credentials needs a ticket. admit
+// returns the client to which the ticket belongs.
 func (r *router) admit(c *fiber.Ctx, gate *ingest.Gate, client *ingest.Client, offered []string) (*ingest.Client, error) {
 	needed := !client.Known()
 	for _, p := range offered {
@@ -199,7 +197,7 @@ func (r *router) readQuery(c *fiber.Ctx) (q query.Options, err error) {
 	return q, nil
 }
 
-// firstOption returns the first query option for which ok returns true, or "".
+// firstOption returns the first query option accepted by ok, or "".
 func firstOption(c *fiber.Ctx, ok func(name string) bool) (first string) {
 	c.Context().QueryArgs().VisitAll(func(key, _ []byte) {
 		if first == "" && ok(string(key)) {

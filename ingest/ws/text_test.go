@@ -8,8 +8,8 @@ import (
 	"millrace/workers"
 )
 
-// TestTextFrames: JSON in a text message is a frame of a model that takes tensors, text of one that takes BYTES, and
-// JSON that is no order of one that takes anything. Each has its seq and one reply.
+// TestTextFrames: a text message is a frame: JSON for a model of tensors, text for a model of BYTES, and JSON other
+// than an order for a model of any content. Each frame has its seq and one reply.
 func TestTextFrames(t *testing.T) {
 	r := start(t, ws.Options{})
 	tensors := func(name string, inputs ...string) {

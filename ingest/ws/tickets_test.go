@@ -10,7 +10,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// A ticket is accepted once; an unknown one is not.
+// A ticket is accepted once; an unknown ticket is refused.
 func TestTickets(t *testing.T) {
 	r := start(t, ws.Options{})
 	resp, err := http.Post("http://"+r.addr+"/v2/tickets", "", nil)

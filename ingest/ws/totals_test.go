@@ -8,9 +8,8 @@ import (
 	"millrace/ingest/ws"
 )
 
-// The totals of closed are what the client counts itself: each frame that it sent
-// is in one of them, also one that was refused at the backend, and one whose result
-// could not be sent.
+// The totals of closed match the client's own counts: each sent frame is counted once, including a frame refused at
+// the backend and a frame with a result that could not be sent.
 func TestTotals(t *testing.T) {
 	r := start(t, ws.Options{})
 	for name, form := range map[string]string{"text": "json", "binary": "binary"} {
@@ -42,7 +41,7 @@ func TestTotals(t *testing.T) {
 		}
 		send := func(b []byte) { sent++; v.media(b) }
 		send(raw(4, 12, 0, 1, 10, tensor(1)))
-		send(raw(4, 12, 0, 1, 11, tensor(float32(math.NaN())))) // JSON has no such number
+		send(raw(4, 12, 0, 1, 11, tensor(float32(math.NaN())))) // JSON has no NaN
 		send(raw(1, 0, 0, 1, 12, nil))                          // empty
 		told(3)
 		send(raw(1, 0, 0, 1, 5, []byte("x")))                // goes back

@@ -18,7 +18,7 @@ func init() {
 	workers.Register(workers.Kind{Name: "told", New: func() workers.Worker { return &told{} }})
 }
 
-// told answers each frame with the parameters that came with it.
+// told answers each frame with the frame's parameters.
 type told struct{ workers.Base }
 
 func (*told) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -37,8 +37,7 @@ func (*told) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// The outputs of an update are for later frames: not for those in flight, whenever
-// these are answered.
+// An update of the outputs applies to later frames, and not to frames in flight, whenever answered.
 func TestUpdateOutputs(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -70,7 +69,7 @@ func TestUpdateOutputs(t *testing.T) {
 	v.expectError("invalid_argument", "update.outputs")
 }
 
-// The parameters of an update replace the previous ones, for frames without parameters.
+// The parameters of an update replace the previous parameters, for frames without their own.
 func TestUpdateParams(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "told", Kind: "told"})
 	v := r.v1("/v2/stream")
@@ -101,7 +100,7 @@ func TestUpdateParams(t *testing.T) {
 	v.expectError("invalid_argument", "update.params")
 }
 
-// A stream that needs a state is refused when the model keeps none.
+// A stream that needs a state is refused by a model without state.
 func TestOpenStateful(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"})
 	v := r.v1("/v2/stream")
@@ -114,8 +113,8 @@ func TestOpenStateful(t *testing.T) {
 	v.open(3, `,"model":"echo","stateful":false`)
 }
 
-// A smaller window takes no credit back: frames that were sent for it are accepted, and
-// the limit stays until enough frames have ended.
+// A smaller window revokes no credit: frames sent on earlier credit are accepted, and the old limit holds until
+// enough frames have ended.
 func TestUpdateToASmallerWindow(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -148,8 +147,7 @@ func TestUpdateToASmallerWindow(t *testing.T) {
 	}
 }
 
-// What a policy was given can be taken back: 0 is the model's default again, and
-// what is left out stays.
+// Policy values can be reset: 0 restores the model's default, and omitted fields keep their values.
 func TestUpdateTakesBack(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -181,8 +179,8 @@ func TestUpdateTakesBack(t *testing.T) {
 	}
 }
 
-// A client that changes the form between any two frames while one is unanswered is stopped where the memory for that would
-// grow without bound, and only until the frame has its result.
+// A client that changes the form between any two frames while a frame is unanswered is refused at the bound of the
+// memory for forms, and only until the frame has its result.
 func TestUpdateOutputsIsBounded(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

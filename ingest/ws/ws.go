@@ -20,8 +20,7 @@ type Adapter struct {
 
 var _ ingest.Interface = (*Adapter)(nil)
 
-// New returns the adapter and registers its routes, which answer 503 until Serve is
-// called.
+// New returns the adapter and registers the adapter's routes; the routes answer 503 until Serve is called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o = o.withDefaults()
 	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address, protocols: newProtocols(o)}}
@@ -35,9 +34,8 @@ func (a *Adapter) Name() string { return "ws" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// GoAway says that the server is going to shut down, and that sessions have until then
-// for what is in flight: clients of millrace.v1 are told, and no further session is
-// accepted. Only the first call has an effect.
+// GoAway announces the server's shutdown: sessions have until the given time for frames in flight. Clients of
+// millrace.v1 are told, and further sessions are refused. Only the first call has an effect.
 func (a *Adapter) GoAway(until time.Time) {
 	a.goneAway.Do(func() {
 		a.conns.Close()
@@ -45,10 +43,9 @@ func (a *Adapter) GoAway(until time.Time) {
 	})
 }
 
-// Serve implements ingest.Interface. When ctx ends, no further session is accepted; in
-// each one, frames that wait end with code draining, frames in flight are answered, and
-// then the client is told and the connection closed. GoAway may be called before, so
-// that clients are warned.
+// Serve implements ingest.Interface. When ctx ends, new sessions are refused. In each session, waiting frames end
+// with code draining, frames in flight are answered, then the client is told and the connection closed. An earlier
+// GoAway warns the clients.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	a.gate.Store(gate)
 	close(a.serving)
@@ -63,23 +60,23 @@ func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 
 // Stats is a snapshot of the adapter.
 type Stats struct {
-	Conns         int // connections, those that are being rejected included
+	Conns         int // connections, including connections being rejected
 	Resumable     int // millrace.v1 sessions, with a connection or without
-	Waiting       int // those without a connection
+	Waiting       int // sessions without a connection
 	Pulls         int
 	Decoders      int
 	TooSlow       map[string]uint64 // videos whose ffmpeg used limits.max_decode_time without a picture: "sent", "pulled"
-	OutboxBytes   int64             // of replies that wait to be written
-	KeptBytes     int64             // of written replies, kept for sessions that may be resumed
-	Credits       int               // frames that the clients of millrace.v1 may send before they have to wait
-	WithoutCredit int               // streams of millrace.v1 whose clients have to wait
+	OutboxBytes   int64             // of queued replies
+	KeptBytes     int64             // of written replies, kept for resumable sessions
+	Credits       int               // frames that clients of millrace.v1 may send without waiting
+	WithoutCredit int               // streams of millrace.v1 without credit
 	Panics        uint64
-	Ends          map[conn.End]uint64           // sessions that ended, by reason
-	StreamEnds    map[stream.CloseReason]uint64 // streams of sessions that ended, by reason
+	Ends          map[conn.End]uint64           // ended sessions, by reason
+	StreamEnds    map[stream.CloseReason]uint64 // streams of ended sessions, by reason
 	Goroutines    map[string]int
 }
 
-// Stats reads the counters. It is safe for concurrent use.
+// Stats returns the counters. Stats is safe for concurrent use.
 func (a *Adapter) Stats() Stats {
 	c, s := a.conns.Stats(), a.sessions.Stats()
 	return Stats{

@@ -1,7 +1,6 @@
-// Package encode encodes results for the WebSocket protocols: as members of a JSON
-// object, as a whole Open Inference Protocol reply, or as a binary message. It owns the
-// memory in which replies are built. It must not know connections, sessions or the
-// messages of one protocol.
+// Package encode encodes results for the WebSocket protocols: as members of a JSON object, as a whole Open Inference
+// Protocol reply, or as a binary message. Package encode owns the memory of replies under construction, and must not
+// know connections, sessions or the messages of a single protocol.
 package encode
 
 import (
@@ -41,27 +40,27 @@ func ParseOutputs(name string) (Outputs, error) {
 	return 0, stream.Errorf(stream.InvalidArgument, "outputs", "%q is not known: want json, binary or none", Clip(name))
 }
 
-// Encoder encodes one message at a time, in memory that it reuses, or for a long one in memory that it
-// leases until Written. One goroutine may use it.
+// Encoder encodes one message at a time in reusable memory; memory for a long message is leased until Written. One
+// goroutine at a time may use an Encoder.
 type Encoder struct {
-	Text   []byte // the last text; callers that build their own text begin it with Text[:0] and store it here
-	whole  []byte // a binary message whose parts are not in one lease
+	Text   []byte // the last text; a caller with a text of its own begins with Text[:0] and stores the text here
+	whole  []byte // a binary message assembled from parts outside one lease
 	reply  oip.InferResponse
 	memory *buf.Pool
 	leased *buf.Buf // nil: no long message is encoded
 }
 
 const (
-	// maxOwn is the longest message that the encoder keeps in memory that is not leased.
+	// maxOwn is the longest message, in bytes, encoded in unleased memory.
 	maxOwn = 16 << 10
-	// added is the most that a protocol appends to a text behind Members.
+	// added bounds the bytes that a protocol appends to a text after Members.
 	added = 1 << 10
 )
 
-// Use sets from where the memory of long messages is leased; nil = they are not.
+// Use sets the pool for leases of long messages; nil = no leases.
 func (e *Encoder) Use(memory *buf.Pool) { e.memory = memory }
 
-// room returns dst in memory with room for n more bytes, if that is much.
+// room returns dst, moved to leased memory when n more bytes exceed maxOwn.
 func (e *Encoder) room(dst []byte, n int) ([]byte, error) {
 	if n <= maxOwn || e.memory == nil {
 		return dst, nil
@@ -76,7 +75,7 @@ func (e *Encoder) room(dst []byte, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// Written releases the memory of a long message, which has been written or will not be.
+// Written releases the memory of a long message, written or abandoned.
 func (e *Encoder) Written() {
 	if e.leased != nil {
 		e.leased.Release()
@@ -84,8 +83,8 @@ func (e *Encoder) Written() {
 	}
 }
 
-// Members appends the parameters and outputs of a result to dst, as members of the object that dst begins.
-// It fails with buf.ErrBudget when there is no memory for a long text.
+// Members appends the parameters and outputs of a result to dst, as members of the object begun in dst. Members fails
+// with buf.ErrBudget when memory for a long text is lacking.
 func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	e.fill(r)
 	e.params(r)
@@ -100,8 +99,7 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	return oip.AppendMembers(dst, &e.reply, oip.Never)
 }
 
-// Begin sets the result for Reply or Binary, which then contain its model and its
-// times. Int adds parameters before that.
+// Begin sets the result for Reply or Binary, including the result's model and times. Int adds parameters after Begin.
 func (e *Encoder) Begin(r *stream.Result) {
 	e.fill(r)
 	e.reply.ModelName, e.reply.ModelVersion = r.Model.Name, r.Model.Version
@@ -138,10 +136,9 @@ func (e *Encoder) Reply(id string) error {
 	return err
 }
 
-// Binary encodes the result set by Begin as header, length, JSON and tensors. The
-// message is valid until r is released or the encoder is used again. When the tensors
-// fill their lease and it has no other holder, the rest is put in front of them and
-// nothing is copied.
+// Binary encodes the result set by Begin as header, length, JSON and tensors. The message is valid until r is
+// released or the encoder is used again. When the tensors fill a lease without another holder, the other parts are
+// put in front of the tensors in the same lease, and nothing is copied.
 func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 	var err error
 	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.Always)
@@ -209,8 +206,8 @@ func (e *Encoder) param(key string, value any) {
 // connection.
 func (e *Encoder) Reusable() bool { return cap(e.Text) <= 4*maxOwn }
 
-// Unsendable returns the error for a result that cannot be sent in the requested form.
-// A client can avoid it only for values that JSON does not have, or with shorter texts.
+// Unsendable returns the error for a result without a representation in the requested form. The client has a remedy
+// only for values outside JSON (outputs=binary) and for texts of excessive length.
 func Unsendable(err error) error {
 	var oe *stream.Error
 	if errors.As(err, &oe) && !errors.Is(err, buf.ErrBudget) {
@@ -219,7 +216,7 @@ func Unsendable(err error) error {
 	return err
 }
 
-// Clip shortens what a client sent, for error messages.
+// Clip shortens text of a client for error messages.
 func Clip(s string) string {
 	const most = 64
 	if len(s) > most {

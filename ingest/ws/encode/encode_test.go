@@ -30,13 +30,13 @@ func TestMembers(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("%s %v", text, err)
 	}
-	r.Params = nil // what was encoded before is not left in the next one
+	r.Params = nil // the next message must not contain parameters of the last
 	if text, err := e.Members([]byte("{"), r); err != nil || !json.Valid(append(text, '}')) || len(text) >= len(want)-len(`"parameters":{"a":"x"}`) {
 		t.Errorf("%s %v", text, err)
 	}
 }
 
-// A binary result is put together in front of its tensors where they lie, if these fill their lease.
+// A binary result is assembled in front of the tensors in place when the tensors fill their lease.
 func TestBinaryInPlace(t *testing.T) {
 	lease, err := buf.NewPool(0).Lease(12)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// The memory of a long message is leased until it was written; without memory for it there is none.
+// The memory of a long message is leased until Written; without memory the message fails.
 func TestLongMessages(t *testing.T) {
 	long := stream.Tensor{Name: "o", Datatype: stream.Float32, Shape: []int{1, 20_000}, Data: make([]byte, 80_000)}
 	for name, encode := range map[string]func(*Encoder, *stream.Result) ([]byte, error){
@@ -131,7 +131,7 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// Memory that one large text took is not kept for the next connection.
+// The next connection does not inherit the memory of a large text.
 func TestReusableEncoders(t *testing.T) {
 	for n, want := range map[int]bool{0: true, 4 * maxOwn: true, 4*maxOwn + 1: false} {
 		e := &Encoder{Text: make([]byte, 0, n)}

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Timing returns the durations of a frame's steps in microseconds, 0 for those that it
-// did not reach. ReceivedUS is the time of day.
+// Timing returns the durations of a frame's steps in microseconds, 0 for steps the frame did not reach. ReceivedUS is
+// the time of day.
 func Timing(t *stream.Timing) (w wire.Timing) {
 	span := func(from, to stream.Instant) int64 {
 		if from == 0 || to == 0 {
@@ -24,7 +24,7 @@ func Timing(t *stream.Timing) (w wire.Timing) {
 	return w
 }
 
-// Spans calls f for the steps that a frame reached.
+// Spans calls f for each step the frame reached.
 func Spans(t *stream.Timing, f func(name string, us int64)) {
 	w := Timing(t)
 	for _, s := range [...]struct {

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// isValue reports whether a text message is JSON that is no order: it has none of the members of orders.
+// isValue reports whether a text message is JSON without a member of an order.
 func isValue(text []byte) bool {
 	if !json.Valid(text) {
 		return false
@@ -25,7 +25,7 @@ func isValue(text []byte) bool {
 	return true
 }
 
-// parseOrder reads a text message. Its errors are coded InvalidArgument.
+// parseOrder parses a text message. Errors have the code InvalidArgument.
 func parseOrder(text []byte) (o wire.PullOrder, err error) {
 	bad := func(field, msg string) (wire.PullOrder, error) {
 		return wire.PullOrder{}, stream.Errorf(stream.InvalidArgument, field, "%s", msg)

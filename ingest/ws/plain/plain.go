@@ -1,6 +1,6 @@
-// Package plain is plain mode: a connection is one stream, each binary message is a
-// frame, and each frame gets one reply. A text message is a frame of a model that takes
-// tensors; for others it makes the server pull a video instead.
+// Package plain is plain mode: a connection is one stream, each binary message is a frame, and each frame gets one
+// reply. A text message is a frame for a model with tensor inputs; for other models a text message makes the server
+// pull a video.
 package plain
 
 import (
@@ -19,10 +19,9 @@ import (
 	"millrace/stream/buf"
 )
 
-// errPulling is the ending of a frame that comes during a pull.
+// errPulling is the ending of a frame received during a pull.
 var errPulling = stream.Errorf(stream.Conflict, "", `a video is being pulled: send {"stop":true} before frames`)
 
-// protocol is plain mode on one connection.
 type protocol struct {
 	conn     *conn.Conn
 	client   *ingest.Client
@@ -45,7 +44,7 @@ func New(c *conn.Conn, client *ingest.Client, q query.Options, limits *pull.Limi
 	return p
 }
 
-// streamDone ends the connection when its stream has ended. The stream's lock is held.
+// streamDone ends the connection after the end of the stream. The caller holds the stream's lock.
 func (p *protocol) streamDone(why stream.CloseReason) {
 	if err := ingest.ClosedError(why, p.query.Model); err != nil {
 		p.conn.End(conn.StreamEnding(why, err))
@@ -63,8 +62,8 @@ func (p *protocol) Open() error {
 	return nil
 }
 
-// Binary implements conn.Protocol: the message is a frame, which gets a seq and exactly
-// one reply. In `every` it returns when the window has room for the next one.
+// Binary implements conn.Protocol: the message is a frame, with a seq and exactly one reply. In `every`, Binary
+// returns when the window has room for the next frame.
 func (p *protocol) Binary(r io.Reader) error { return p.message(r, false) }
 
 // TakesText implements conn.TextFrames.
@@ -73,13 +72,13 @@ func (p *protocol) TakesText() bool {
 	return st != nil && frames.TakesText(st.Model())
 }
 
-// TextFrame implements conn.TextFrames: the message is a frame as that of Binary is.
+// TextFrame implements conn.TextFrames: the message is a frame, as for Binary.
 func (p *protocol) TextFrame(r io.Reader) error { return p.message(r, true) }
 
 func (p *protocol) message(r io.Reader, text bool) error {
 	err := p.frame(r, text)
 	for err == nil && p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
-		p.conn.ExtendDeadline() // nothing was read, so that no sign of life was noticed
+		p.conn.ExtendDeadline() // without reads no sign of life was noticed
 	}
 	return err
 }
@@ -109,7 +108,7 @@ func (p *protocol) frame(r io.Reader, text bool) error {
 	return nil
 }
 
-// submit submits a frame, or ends it when it is not understood.
+// submit submits a frame, or ends the frame with an error if its content is not understood.
 func (p *protocol) submit(f stream.Frame, text bool) {
 	var err error
 	if m := p.sink.Stream().Model(); text && frames.TakesText(m) && len(f.Payload) > 0 {
@@ -145,7 +144,7 @@ func (p *protocol) Text(msg []byte) {
 	}
 }
 
-// value makes a frame of a text message to a model that takes anything.
+// value makes a frame of a text message to a model for any content.
 func (p *protocol) value(msg []byte) {
 	seq := p.sink.Take()
 	lease, err := p.client.Memory().Copy(msg)

@@ -26,7 +26,7 @@ func scores() stream.Tensor {
 	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3}, Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
 }
 
-// The text of results, of frames that a client sent and of those of a pulled video.
+// TestResults checks the text of results, for frames of clients and frames of pulled videos.
 func TestResults(t *testing.T) {
 	const timing = `"timing":{"prepare_us":200,"queue_us":299,"run_us":8500,"total_us":8999},"width":640}`
 	const outputs = `"outputs":[{"data":[0.5,0.25,1],"datatype":"FP32","name":"scores","shape":[1,3]}],`
@@ -53,7 +53,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// A result in binary form names the size of the video that its frame was pulled from, where that is known.
+// A result in binary form contains the size of the pulled video, if known.
 func TestBinaryResults(t *testing.T) {
 	for _, c := range []struct {
 		from *pull.Source

@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// A video that is refused for want of room takes none.
+// A video refused for lack of room takes no room.
 func TestRefusedVideosTakeNoRoom(t *testing.T) {
 	p := &Puller{Limits: &Limits{Max: 2}}
 	p.Limits.running.Store(2)

@@ -18,15 +18,16 @@ import (
 	"millrace/stream/buf"
 )
 
-// Limits bounds the videos that are pulled at once, over all connections. It is safe for concurrent use.
+// Limits bounds the videos pulled concurrently over all connections. Limits is safe for concurrent use.
 type Limits struct {
 	Max          int             // videos at once (limits.max_pulls)
 	MaxPixels    int             // largest width times height of a video (limits.max_pixels); 0 = no limit
-	AllowPrivate bool            // pull from private addresses and those of this machine (sources.allow_private)
-	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
+	AllowPrivate bool            // allow pulls from private addresses and from this machine (sources.allow_private)
+	Hardware     *video.Hardware // hardware decoding where possible (sources.hwaccel); nil = software
 	Sandbox      bool            // confines ffmpeg (sandbox)
-	MaxTime      time.Duration   // processor time that ffmpeg may use without a picture (limits.max_decode_time); 0 = no limit
-	Log          *slog.Logger    // gets what ffmpeg has reported of a video that failed
+	// most processor time of ffmpeg without a picture (limits.max_decode_time); 0 = no limit
+	MaxTime time.Duration
+	Log     *slog.Logger // receives ffmpeg's reports on failed videos
 
 	running atomic.Int64
 	tooSlow atomic.Uint64
@@ -38,16 +39,16 @@ func (l *Limits) Running() int { return int(l.running.Load()) }
 // TooSlow returns how many videos were ended because ffmpeg used MaxTime without a picture.
 func (l *Limits) TooSlow() uint64 { return l.tooSlow.Load() }
 
-// Order says what to pull.
+// Order is a request to pull a video.
 type Order struct {
 	URL     string
 	Model   string
 	Version string
 	Call    replies.Call
-	Count   uint64 // frames after which the video ends; 0 = when it ends itself
+	Count   uint64 // frames after which the video ends; 0 = at its own end
 }
 
-// Source is what a reply says about its video.
+// Source describes the video in a reply.
 type Source struct {
 	Width, Height int          // of the video's pictures; 0 = not known
 	Call          replies.Call // Order.Call
@@ -56,8 +57,7 @@ type Source struct {
 // Result encodes a result of a pulled video, as replies.Result does.
 type Result func(e *encode.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
 
-// Puller pulls the videos of one connection. Only the reader goroutine calls its
-// methods.
+// Puller pulls the videos of one connection. Only the reader goroutine calls the methods.
 type Puller struct {
 	Conn   *conn.Conn
 	Client *ingest.Client
@@ -73,7 +73,7 @@ type Puller struct {
 // Running reports whether a video is pulled.
 func (p *Puller) Running() bool { return p.current != nil && !p.current.freed.Load() }
 
-// Stop ends the video. The client is sent its end.
+// Stop ends the video. The client receives the end.
 func (p *Puller) Stop() error {
 	if !p.Running() {
 		return stream.Errorf(stream.Conflict, "stop", "nothing is being pulled")
@@ -83,7 +83,7 @@ func (p *Puller) Stop() error {
 	return nil
 }
 
-// Close ends the video, if there is one, and waits until its goroutine has ended.
+// Close ends the current video, if any, and waits for the video's goroutine.
 func (p *Puller) Close() {
 	if p.current != nil {
 		p.current.cancel()
@@ -91,16 +91,16 @@ func (p *Puller) Close() {
 	}
 }
 
-// account is that of the client, or nil.
+// account is the client's account, or nil.
 func (p *Puller) account() *stream.Account { return p.Client.Core() }
 
-// Start pulls a video. The client is sent its end, for any reason.
+// Start pulls a video. The client receives the end of the video, whatever the reason.
 func (p *Puller) Start(o Order) error {
 	if p.Running() {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
 	}
 	if p.current != nil {
-		<-p.current.gone // its end is being sent
+		<-p.current.gone // the end is being sent
 	}
 	if err := sources.Check("url", o.URL); err != nil {
 		return err
@@ -130,28 +130,27 @@ func (p *Puller) Start(o Order) error {
 	return nil
 }
 
-// pulled is one video that is pulled. It has its own stream; seq counts its frames from
-// 0.
+// pulled is one pulled video with its own stream; seq counts the frames from 0.
 type pulled struct {
 	puller *Puller
 	order  Order
 	sink   *replies.Sink
 	source atomic.Pointer[Source] // set before the first frame
-	memory int64                  // that is charged for its ffmpeg
+	memory int64                  // bytes charged for ffmpeg
 	times  times
 
 	cancel  context.CancelFunc
-	stopped atomic.Bool                        // the client has stopped it
-	freed   atomic.Bool                        // there is room for another, or for frames
-	gone    chan struct{}                      // closed when its goroutine has ended
-	ended   atomic.Pointer[stream.CloseReason] // set when its stream ended by itself
+	stopped atomic.Bool                        // stopped by the client
+	freed   atomic.Bool                        // there is room for another video, or for frames
+	gone    chan struct{}                      // closed at the end of the goroutine
+	ended   atomic.Pointer[stream.CloseReason] // set when the stream ended by itself
 }
 
 func (v *pulled) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 	return v.puller.Result(e, r, v.source.Load())
 }
 
-// streamDone is called when the stream has ended, with its lock held.
+// streamDone is called after the end of the stream, with the stream's lock held.
 func (v *pulled) streamDone(why stream.CloseReason) {
 	v.ended.Store(&why)
 	v.cancel()
@@ -174,13 +173,13 @@ func (v *pulled) finish() {
 	close(v.gone)
 }
 
-// run is the goroutine of the video. It sends the client the end, for any reason.
+// run is the goroutine of the video. run sends the client the end, whatever the reason.
 func (v *pulled) run(ctx context.Context) {
 	defer v.finish()
 	defer v.closeStream()
 	err := v.pull(ctx)
 	v.closeStream()
-	v.free() // before the client is told, since it may continue at once
+	v.free() // before the client is told, since the client may continue at once
 	c := v.puller.Conn
 	switch {
 	case c.Ended(): // the connection sends the reason
@@ -191,7 +190,7 @@ func (v *pulled) run(ctx context.Context) {
 	}
 }
 
-// closeStream waits until every frame has ended, those in flight in their own time.
+// closeStream waits until every frame has ended; frames in flight take their own time.
 func (v *pulled) closeStream() {
 	if st := v.sink.Stream(); st != nil {
 		st.Close(stream.SourceEnded)
@@ -208,7 +207,7 @@ func (v *pulled) pull(ctx context.Context) error {
 	if model.Image == nil && !model.Any {
 		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", o.Model)
 	}
-	if err := v.charge(0); err != nil { // its size is not known yet
+	if err := v.charge(0); err != nil { // the size is not known yet
 		return err
 	}
 	defer func() { v.videoMemory().Refund(v.memory) }()
@@ -260,7 +259,7 @@ func (v *pulled) chargeFor(r *video.Reader) error {
 	return v.charge(info.SourceWidth * info.SourceHeight)
 }
 
-// charge charges the memory budget for an ffmpeg that decodes pictures of so many pixels, in place of what was charged before.
+// charge replaces the charge to the memory budget by the charge for an ffmpeg with pictures of so many pixels.
 func (v *pulled) charge(pixels int) error {
 	n := video.Memory(pixels)
 	if err := v.videoMemory().Charge(n - v.memory); err == buf.ErrShare {
@@ -272,14 +271,14 @@ func (v *pulled) charge(pixels int) error {
 	return nil
 }
 
-// videoMemory is what the memory of ffmpeg is charged to.
+// videoMemory returns the accounts charged for ffmpeg's memory.
 func (v *pulled) videoMemory() ingest.VideoMemory {
 	p := v.puller
 	return ingest.VideoMemory{Pool: p.Client.Memory(), Share: p.Conn.Share(), Account: p.account()}
 }
 
-// open opens the video. Frames are scaled to the size that the model takes; live
-// sources, whose end is not known, are read at their own rate.
+// open opens the video. Frames are scaled to the model's input size; live sources, without a known end, are read at
+// their own rate.
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
@@ -298,8 +297,8 @@ func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, li
 	return r, info.Duration == 0, nil
 }
 
-// feed submits the video's frames until it ends, which is io.EOF. Over the client's quota of decoding it waits, so that ffmpeg
-// waits for the pipe; with closes it drops a frame and returns errOverQuota.
+// feed submits the video's frames until the end of the video (io.EOF). Over the client's decoding quota, feed waits,
+// so that ffmpeg blocks on the pipe; with closes, feed instead drops a frame and returns errOverQuota.
 func (v *pulled) feed(ctx context.Context, r *video.Reader, closes bool) error {
 	frames := sources.NewFrames(r, v.puller.Client.Memory())
 	for first := true; ; first = false {

@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// most is how long a client may have to make up for what was decoded before a camera is closed: opening one takes processor
-	// time, and a camera does not like to be opened every second.
+	// most is the longest time to repay used quota without closing the camera: opening a camera takes processor time,
+	// and cameras tolerate no opening every second.
 	most = 5 * time.Second
-	// longestSleep bounds the time after which a change of the quota is noticed.
+	// longestSleep bounds the delay until a change of the quota is noticed.
 	longestSleep = time.Second
-	// openings is how often a camera that was closed is opened before its video ends.
+	// openings is the number of attempts to open a closed camera again before the video ends.
 	openings = 4
-	// The bounds of the wait between two of them.
+	// The bounds of the wait between two attempts.
 	minBackoff, maxBackoff = time.Second, 8 * time.Second
 )
 
 // errOverQuota ends the reading of a camera.
 var errOverQuota = errors.New("the client is over its quota of decoding")
 
-// isCamera reports whether the address is one that sends in its own time, whoever reads: when nobody does, it discards parts of
-// pictures, or ends the connection. So it has to be closed. A server of HTTP waits, and a video without a known length begins
-// anew when it is opened again.
+// isCamera reports whether the source at the address sends at its own pace: without a reader, a camera discards parts
+// of pictures or ends the connection, and must therefore be closed. An HTTP server waits for the reader, and
+// reopening a video without a known length starts from the beginning.
 func isCamera(url string) bool {
 	scheme, _ := video.ClassifyURL(url)
 	return scheme == video.SchemeRTSP || scheme == video.SchemeRTSPS
 }
 
-// owes reports, and counts, that the client is so far over its quota that a camera is closed.
+// owes reports whether the client exceeds its quota so far that a camera must be closed, and counts the refusal.
 func (v *pulled) owes() bool {
 	of, now := v.puller.account(), stream.Now()
 	return of.DecodeWait(now) > most && of.MayDecode(now) != nil
 }
 
-// awaitQuota waits while the client is over its quota of decoding. It returns false when ctx ends first.
+// awaitQuota waits while the client is over its decoding quota. awaitQuota returns false when ctx ends first.
 func (v *pulled) awaitQuota(ctx context.Context) bool {
 	for {
 		wait := v.puller.account().DecodeWait(stream.Now())
@@ -53,7 +53,7 @@ func (v *pulled) awaitQuota(ctx context.Context) bool {
 	}
 }
 
-// openAgain opens a camera that was closed, when the quota allows it.
+// openAgain opens a closed camera again when the quota permits.
 func (v *pulled) openAgain(ctx context.Context, m *stream.Model) (*video.Reader, error) {
 	wait := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for n := 1; ; n++ {
@@ -75,20 +75,20 @@ func (v *pulled) openAgain(ctx context.Context, m *stream.Model) (*video.Reader,
 	}
 }
 
-// times are those of the frames of a video that may be opened several times, which each begin at 0.
+// times computes the times of frames of a video across several openings; each opening begins at 0.
 type times struct {
 	base int64          // of the present opening, in microseconds
 	last int64          // time of the newest frame
-	at   stream.Instant // when it came
+	at   stream.Instant // arrival of the newest frame
 }
 
-// of returns the time of a frame that comes now.
+// of returns the time of a frame arriving now.
 func (t *times) of(captureUS int64, now stream.Instant) int64 {
 	t.last, t.at = t.base+captureUS, now
 	return t.last
 }
 
-// goOn says that the next frame is the first of a new opening.
+// goOn says that a new opening begins with the next frame.
 func (t *times) goOn(now stream.Instant) { t.base = t.last + now.Sub(t.at).Microseconds() }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -9,7 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// A camera is closed when its client has more than 5 s to make up for, and not for less; only then a refusal is counted.
+// A camera is closed when its client has more than 5 s of quota to repay, and not for less; only then a refusal is
+// counted.
 func TestOwes(t *testing.T) {
 	for owed, want := range map[time.Duration]bool{0: false, 3 * time.Second: false, 10 * time.Second: true} {
 		gate := ingest.NewGate(nil, access.Everybody(access.Quotas{Decode: 0.5, Burst: time.Second}))
@@ -48,7 +49,7 @@ func TestTimesGoOn(t *testing.T) {
 	}
 }
 
-// Only sources that do not wait for their reader are closed.
+// Only sources that do not wait for their reader are cameras.
 func TestIsCamera(t *testing.T) {
 	for url, want := range map[string]bool{"rtsp://a/b": true, "RTSPS://a/b": true, "http://a/b.m3u8": false, "https://a/b.mp4": false, "": false} {
 		if isCamera(url) != want {

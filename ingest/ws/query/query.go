@@ -1,5 +1,5 @@
-// Package query reads the options in the address of a connection. Every protocol of
-// package ws gets them; the table of that package says which options each one has.
+// Package query parses the options in the address of a connection. Every protocol of package ws receives Options; the
+// protocols' table in package ws lists the options of each protocol.
 package query
 
 import (
@@ -19,18 +19,18 @@ type Options struct {
 	Region        stream.Region // of each picture
 	Policy        stream.Policy
 	Outputs       encode.Outputs
-	Traceparent   string              // for clients that cannot set headers
-	Trace         stream.TraceContext // of frames that have none of their own, by Traceparent and the headers
-	Traced        bool                // replies say which trace their frame belongs to
+	Traceparent   string              // for clients without control over headers
+	Trace         stream.TraceContext // for frames without a trace of their own; from Traceparent and the headers
+	Traced        bool                // replies contain the frame's trace
 }
 
 // names lists the options, for messages.
 const names = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, traceparent, trace, model"
 
-// maxSide is the largest width and height, which have 16 bits in the protocol.
+// maxSide is the largest width and height: 16 bits in the protocol.
 const maxSide = 65535
 
-// Set sets one option. The error names it.
+// Set sets one option. An error names the option.
 func (o *Options) Set(key, value string) (err error) {
 	switch key {
 	case "model":

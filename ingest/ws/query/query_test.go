@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// TestQuery: what each option takes, up to its bounds.
+// TestQuery checks the values of each option, up to the bounds.
 func TestQuery(t *testing.T) {
 	for text, want := range map[string]int{"1": 1, "3600000": 3600_000, "0": 0, "-1": 0, "3600001": 0, "1.5": 0, "": 0} {
 		var o Options

@@ -11,18 +11,17 @@ import (
 	"millrace/stream"
 )
 
-// Sink is the sink of a stream whose frames each get a reply. It numbers the frames,
-// counts them and their replies, and puts endings of frames that did not reach the
-// stream into their turn. A connection has one for the frames that its client sends,
-// and one for the video that it pulls.
+// Sink is the sink of a stream with one reply per frame. Sink numbers the frames, counts frames and replies, and puts
+// the endings of frames refused before the stream into the order of the replies. A connection has a Sink for the
+// client's frames, and another for the pulled video.
 //
-// One goroutine feeds a sink. Every seq gets exactly one entry in the outbox.
+// One goroutine feeds a Sink. Every seq gets exactly one entry in the outbox.
 type Sink struct {
 	conn   *conn.Conn
 	result Result
 	done   func(stream.CloseReason)
 	call   Call
-	Traced bool // replies about drops and errors say which trace their frame belongs to
+	Traced bool // replies about drops and errors contain the frame's trace
 
 	stream *stream.Stream
 	every  bool // endings are sent in the order of seq
@@ -31,12 +30,12 @@ type Sink struct {
 	dropped atomic.Uint64
 
 	mu   sync.Mutex // in every
-	next uint64     // all seqs below it have ended
+	next uint64     // all lower seqs have ended
 	held []*stream.Result
 }
 
-// Result encodes a result, and says whether it is a binary message. The message is
-// valid until the encoder is used again or r is released.
+// Result encodes a result, and says whether the message is binary. The message is valid until the encoder is used
+// again or r is released.
 type Result func(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, err error)
 
 var (
@@ -44,8 +43,8 @@ var (
 	_ conn.Source = (*Sink)(nil)
 )
 
-// New returns a sink whose replies go to c. done is called when the stream has ended,
-// with the stream's lock held.
+// New returns a sink with replies to c. New's done is called after the end of the stream, with the stream's lock
+// held.
 func New(c *conn.Conn, call Call, result Result, done func(stream.CloseReason)) *Sink {
 	return &Sink{conn: c, call: call, result: result, done: done, window: ingest.NewWindow()}
 }
@@ -61,20 +60,19 @@ func (s *Sink) Opened(st *stream.Stream) {
 // Stream returns the stream, nil before Opened.
 func (s *Sink) Stream() *stream.Stream { return s.stream }
 
-// Take counts a frame and returns its seq.
+// Take counts a frame and returns the frame's seq.
 func (s *Sink) Take() uint64 { return s.window.Receive() }
 
 // Frames returns how many frames were taken.
 func (s *Sink) Frames() uint64 { return s.window.Received() }
 
-// Dropped returns how many of them were dropped.
+// Dropped returns the number of dropped frames.
 func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
 
-// Abort is for a frame that was counted but did not arrive completely: it gets no
-// reply.
+// Abort is for a counted frame that did not arrive completely: the frame gets no reply.
 func (s *Sink) Abort() { s.window.Answer(1) }
 
-// Full reports whether the window is full of frames that wait for their replies.
+// Full reports whether unanswered frames fill the window.
 func (s *Sink) Full() bool { return s.every && s.window.Full() }
 
 // WaitForRoom returns true when the window has room, or false when stop is closed
@@ -85,20 +83,20 @@ func (s *Sink) WaitForRoom(stop <-chan struct{}) bool { return s.window.WaitForR
 // closed first.
 func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.window.Wait(1, stop) }
 
-// Submit submits a frame to the stream, or ends it when the stream has closed.
+// Submit submits a frame to the stream, or ends the frame if the stream has closed.
 func (s *Sink) Submit(f stream.Frame) {
 	seq := f.Seq
-	if err := s.stream.Submit(f); err != nil { // the stream has counted it
+	if err := s.stream.Submit(f); err != nil { // the stream has counted the frame
 		s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
 	}
 }
 
-// Fail ends a frame that is not submitted to the stream with an error.
+// Fail ends a frame with an error, without submitting the frame to the stream.
 func (s *Sink) Fail(seq uint64, err error) {
 	s.local(s.stream.Refuse(&stream.Frame{Seq: seq}, "", err))
 }
 
-// Drop ends a frame that is not submitted to the stream as dropped.
+// Drop ends a frame as dropped, without submitting the frame to the stream.
 func (s *Sink) Drop(seq uint64, why stream.Reason) {
 	s.local(s.stream.Refuse(&stream.Frame{Seq: seq}, why, nil))
 }
@@ -114,7 +112,7 @@ func (s *Sink) local(r *stream.Result) {
 	s.release()
 }
 
-// release sends the held endings whose turn has come.
+// release sends the held endings that are next in order.
 func (s *Sink) release() {
 	for len(s.held) > 0 && s.held[0].Seq == s.next {
 		s.emit(s.held[0])

@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// Call is what replies repeat of the call that they belong to. Plain mode has none.
+// Call is the part of a call repeated in replies. In plain mode Call is empty.
 type Call struct {
 	ID  string // its id, or ""
 	Key string // its parameter key, or ""
@@ -18,12 +18,12 @@ type Call struct {
 // Form is the form of errors in plain mode and calls.
 var Form = conn.Form{Error: func(err error, _ bool) []byte { return Error(Call{}, err) }}
 
-// Error returns the message of an error that belongs to no frame.
+// Error returns the message of an error without a frame.
 func Error(of Call, err error) []byte {
 	return append(wire.AppendPlainError(of.Append([]byte{'{'}), err), '}')
 }
 
-// Done returns the message that a pulled video has ended.
+// Done returns the message about the end of a pulled video.
 func Done(of Call, frames, drops uint64) []byte {
 	text := append(of.Append([]byte{'{'}), `"done":true,"frames":`...)
 	text = strconv.AppendUint(text, frames, 10)
@@ -42,12 +42,12 @@ func AppendDrop(dst []byte, of Call, seq uint64, why stream.Reason) []byte {
 	return append(append(dst, why...), '"', '}')
 }
 
-// AppendFailed appends the message about a frame that ended with an error.
+// AppendFailed appends the message about a failed frame.
 func AppendFailed(dst []byte, of Call, seq uint64, err error) []byte {
 	return append(wire.AppendPlainError(append(AppendSeq(dst, of, seq), ','), err), '}')
 }
 
-// Append appends the members of a message that belongs to the call, each with a comma behind it.
+// Append appends the call's members of a message, each followed by a comma.
 func (of Call) Append(dst []byte) []byte {
 	if of.ID != "" {
 		dst = append(oip.AppendString(append(dst, `"id":`...), of.ID), ',')

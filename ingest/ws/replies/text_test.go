@@ -41,7 +41,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// A result that cannot be sent as asked becomes an error, which says what would do.
+// A result without a representation in the requested form becomes an error with a remedy.
 func TestUnsendable(t *testing.T) {
 	s := New(nil, Call{ID: "x"}, func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 		_, err := e.Members(e.Text[:0], r)
