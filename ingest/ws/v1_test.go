@@ -17,7 +17,7 @@ import (
 	"millrace/workers"
 )
 
-// v1 is a client of millrace.v1 that knows nothing but its bytes.
+// v1 is a client of millrace.v1 without knowledge beyond the bytes.
 type v1 struct {
 	*websocket.Conn
 	t     testing.TB
@@ -86,7 +86,7 @@ func (v *v1) say(text string) {
 	}
 }
 
-// next returns the next message that is not about the state of the stream.
+// next returns the next message other than a message about the state of a stream.
 func (v *v1) next() event {
 	v.t.Helper()
 	for {
@@ -137,7 +137,7 @@ func (v *v1) open(sid int, more string) event {
 	return v.expect("opened")
 }
 
-// raw is a media message as the published text has it, byte by byte.
+// raw is a media message, byte by byte according to the published text.
 func raw(kind, codec, flags byte, sid uint32, seq uint64, payload []byte, ext ...byte) []byte {
 	b := []byte{1, kind, codec, flags}
 	b = binary.LittleEndian.AppendUint32(b, sid)
@@ -220,7 +220,7 @@ func TestV1Tensors(t *testing.T) {
 	v.expectError("invalid_argument", "binary_data_size")
 	v.media(raw(4, 12, 0, 1, 2, []byte{255, 0, 0, 0}))
 	v.expectError("invalid_argument", "payload")
-	// Samples are bytes for a model that takes anything.
+	// Samples are bytes for a model of any content.
 	v.media(raw(5, 10, 0, 1, 3, []byte{1, 2, 3, 4}))
 	v.expect("result")
 }
@@ -277,11 +277,11 @@ func TestV1Refuses(t *testing.T) {
 	frame("seq that goes back", raw(1, 0, 0, 1, 1, []byte("x")), "invalid_argument", "seq")
 	frame("not open", raw(1, 0, 0, 99, 0, []byte("x")), "not_found", "sid")
 	v.frame(1, next())
-	if e := v.expect("result"); e.Ack != 12 { // eleven errors of the stream before it
+	if e := v.expect("result"); e.Ack != 12 { // eleven errors of the stream came before
 		t.Errorf("%+v", e)
 	}
 
-	// What shows that the other side does not speak this protocol.
+	// Messages of a client that does not speak the protocol.
 	other := raw(1, 0, 0, 1, 0, []byte("x"))
 	other[0] = 2
 	for _, c := range []struct {
@@ -327,8 +327,7 @@ func (v *v1) ends(code int) {
 	}
 }
 
-// In every a frame past the credit is refused at once: it has no turn to wait for. In
-// latest it supersedes the waiting frame.
+// In every, a frame past the credit is refused at once. In latest, the frame supersedes the waiting frame.
 func TestV1Credits(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -375,7 +374,7 @@ func TestV1Credits(t *testing.T) {
 	}
 }
 
-// A client that sends more than can be answered is told how much can be.
+// A client above the possible rate is told the possible rate.
 func TestV1Advice(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: time.Second}, workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
@@ -415,7 +414,7 @@ func TestV1PauseFlush(t *testing.T) {
 	v.frame(1, 0)
 	v.frame(1, 1)
 	v.say(`{"type":"ping","t":0}`)
-	v.expect("pong") // what came before it was done, and nothing was answered
+	v.expect("pong") // the messages before were handled, and not answered
 	v.say(`{"type":"flush","sid":1}`)
 	if e := v.expect("drop"); e.Reason != "flushed" || len(e.Seqs) == 0 || e.Seqs[0] != [2]uint64{0, 1} && e.Seqs[0] != [2]uint64{0, 0} {
 		t.Errorf("%+v", e)

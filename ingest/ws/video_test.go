@@ -29,13 +29,13 @@ import (
 // codecs are the bytes of the media header.
 var codecs = map[string]byte{"h264": 4, "vp8": 5, "vp9": 6, "av1": 7}
 
-// picture is a decoded frame that identity sent back.
+// picture is a decoded frame, sent back by identity.
 type picture struct {
 	seq     uint64
 	capture int64
 	width   int
 	height  int
-	luma    int // of its first pixel
+	luma    int // of the first pixel
 }
 
 // answer returns the next ending: a picture, or another event.
@@ -94,7 +94,6 @@ func TestV1VideoInLockstep(t *testing.T) {
 	}
 }
 
-// A video that changes its size continues in the new size.
 func TestV1VideoChangesSize(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -113,8 +112,7 @@ func TestV1VideoChangesSize(t *testing.T) {
 	}
 }
 
-// expectKeyFrame reads up to a request for a key frame, and returns the drops
-// and errors before it.
+// expectKeyFrame reads messages up to a request for a key frame, and returns the drops and errors before the request.
 func (v *v1) expectKeyFrame(sid uint32) (before []event) {
 	v.t.Helper()
 	for {
@@ -145,7 +143,7 @@ func TestV1VideoWithoutKeyFrame(t *testing.T) {
 	if p, e := v.answer(); p.seq != 10 || !near(p.luma, videotest.Luma(10)) {
 		t.Fatalf("%+v %+v", p, e)
 	}
-	// After a gap that the client reports, decoding waits for the next key frame.
+	// After a gap reported by the client, decoding waits for the next key frame.
 	v.chunk("h264", 2, 1, 11, list[11])
 	if e := v.expect("drop"); e.Reason != "undecoded" {
 		t.Fatalf("%+v", e)
@@ -195,7 +193,7 @@ func TestV1VideoConfig(t *testing.T) {
 	}
 	v.media(raw(2, 5, 0, 1, 0, sets))
 	v.expectError("conflict", "codec")
-	v.media(raw(2, 1, 0, 1, 70, sets)) // for a codec that has none: no frame either
+	v.media(raw(2, 1, 0, 1, 70, sets)) // for a codec without parameter sets: no frame either
 	v.expectError("invalid_argument", "kind")
 	v.chunk("h264", 1, 1, 2, picture)
 	if p, e := v.answer(); p.seq != 2 {
@@ -208,8 +206,7 @@ func TestV1VideoConfig(t *testing.T) {
 	}
 }
 
-// Without memory for them the last chunk still ends its stream, and a codec
-// configuration is no frame.
+// Without memory for chunks, the last chunk still ends its stream, and a codec configuration is no frame.
 func TestV1VideoWithoutMemory(t *testing.T) {
 	r := start(t, ws.Options{})
 	list := videotest.Chunks(t, "vp8", 64, 48, 1)
@@ -236,8 +233,8 @@ func TestV1VideoWithoutMemory(t *testing.T) {
 	}
 }
 
-// In `latest` frames are dropped when they are decoded: each has its ending, the
-// last one is answered, and none is undecoded.
+// In `latest` frames are dropped after decoding: each frame has its ending, the last frame is answered, and no frame
+// is undecoded.
 func TestV1VideoLatest(t *testing.T) {
 	r := start(t, ws.Options{})
 	const n = 120
@@ -325,7 +322,7 @@ func TestV1VideoRefusals(t *testing.T) {
 	v.expect("result")
 }
 
-// What decodes videos of clients is confined when the options say so, and else not.
+// The decoders of clients' videos are confined if and only if the options say so.
 func TestVideosAreConfined(t *testing.T) {
 	videotest.NeedSandbox(t)
 	key, url := videotest.Chunks(t, "vp9", 64, 48, 1)[0], videos(t)
@@ -351,7 +348,7 @@ func TestVideosAreConfined(t *testing.T) {
 	}
 }
 
-// A client has the decoders of its quota, also with several sessions; others have no quota.
+// A client's quota of decoders covers all its sessions; without a quota each session has a decoder.
 func TestV1VideosOfAClient(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	for _, bounded := range []bool{true, false} {
@@ -446,7 +443,7 @@ func TestV1VideoEnds(t *testing.T) {
 		r := start(t, ws.Options{})
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
-		dir := t.TempDir() // with an ffmpeg that says nothing
+		dir := t.TempDir() // with a silent ffmpeg
 		testneeds.WriteProgram(t, filepath.Join(dir, "ffmpeg"), "#!/bin/sh\nexec sleep 1000\n")
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		send(v, 0, 10)
@@ -480,7 +477,7 @@ func TestV1VideoEnds(t *testing.T) {
 		v = r.v1("/v2/stream")
 		v.say(fmt.Sprintf(`{"type":"attach","token":%q,"streams":[{"sid":1,"last_seq":0}]}`, token))
 		v.expect("attached")
-		send(v, 1, 2) // its decoder has lived on
+		send(v, 1, 2) // the decoder has survived
 		if e := v.expect("result"); e.Seq != 1 {
 			t.Fatalf("%+v", e)
 		}

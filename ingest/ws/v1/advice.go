@@ -9,8 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// measure counts endings, and sends the client advice and statistics when it is time
-// to. Only the writer calls it.
+// measure counts endings, and sends the client advice and statistics when due. Only the writer calls measure.
 func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops uint64) {
 	p, now := &c.writer.pace, stream.Now()
 	if p.since == 0 {
@@ -52,8 +51,7 @@ func (c *channel) stats(rate float64) *wire.Stats {
 	return m
 }
 
-// counts returns the numbers of the stream's frames so far: those whose ending was
-// sent, by outcome, and those received.
+// counts returns the numbers of the stream's frames so far: sent endings by outcome, and frames received.
 func (c *channel) counts() wire.Counts {
 	n := wire.Counts{Received: c.window.Received(), Results: c.writer.sent.results, Drops: c.writer.sent.drops, Errors: c.writer.sent.errors}
 	if st := c.stream.Load(); st != nil {
@@ -62,8 +60,8 @@ func (c *channel) counts() wire.Counts {
 	return n
 }
 
-// totals returns the counts when the stream has ended. A frame that came after its end
-// is not counted: its error follows.
+// totals returns the counts at the end of the stream. A frame received after the end is not counted: the frame's
+// error follows.
 func (c *channel) totals() wire.Counts {
 	n := c.counts()
 	n.Received = n.Results + n.Drops + n.Errors

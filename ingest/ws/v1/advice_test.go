@@ -10,8 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// A client whose frames are dropped is told the rate of what was answered, at the instant at which it is time, and a size that
-// would do for the model: each once. Statistics come with it, at longer intervals.
+// A client with dropped frames receives the rate of answers at the due time, and a size sufficient for the model,
+// once each. Statistics are sent at the same times, but less often.
 func TestAdvice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -21,7 +21,7 @@ func TestAdvice(t *testing.T) {
 		begin, seq := time.Now(), uint64(0)
 		for _, c := range []struct {
 			at       time.Duration
-			n        int  // frames that come then, of which the last is not dropped
+			n        int  // frames received at that time; all but the last are dropped
 			answered bool // after 100 ms
 			want     string
 		}{
@@ -42,7 +42,7 @@ func TestAdvice(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				width, height := 128, 72
 				if c.at == 2900*time.Millisecond {
-					width, height = 0, 0 // no picture, which says nothing of the others
+					width, height = 0, 0 // an ending without a picture; says nothing about other frames
 				}
 				r.answer(0, width, height)
 			}
@@ -65,7 +65,7 @@ func TestAdvice(t *testing.T) {
 	})
 }
 
-// Drops for want of compute lead to advice, where they are a fifth or more; others do not.
+// Drops for lack of compute lead to advice from a fifth of the frames on; other drops do not.
 func TestAdviceByDrops(t *testing.T) {
 	for _, c := range []struct {
 		why     stream.Reason
@@ -110,7 +110,7 @@ func TestAdviceByDrops(t *testing.T) {
 	}
 }
 
-// A client that sends parts of its frames is not told to send smaller ones.
+// A client that sends parts of its frames is not advised to send smaller parts.
 func TestNoAdviceOfSizeForRegions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -149,7 +149,7 @@ func TestAdviseFPS(t *testing.T) {
 		{5, 1, 0, 12.34, 0},    // less is
 		{0, 9, 20, 0, 0.1},
 		{100, 1, 10, 30, 10},
-		{100, 0, 10, 7.9, 10}, // it does not send as much as it was told
+		{100, 0, 10, 7.9, 10}, // the client sends less than advised
 		{100, 0, 10, 8, 12.5},
 		{100, 0, 12.5, 12.5, 15.6},
 	} {

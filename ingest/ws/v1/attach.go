@@ -22,9 +22,9 @@ func attachedStreams(channels []*channel) []wire.AttachedStream {
 	return out
 }
 
-// resume tells the client that it has its session again and sends the endings of its
-// channels that it missed; known is what the client has. The writer, which owns the
-// kept endings, calls it before it writes anything else of the session.
+// resume tells the client that the session is resumed, and sends the missed endings of the session's channels; known
+// is the client's state. The writer owns the kept endings, and calls resume before writing anything else of the
+// session.
 func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*channel, known []wire.AttachStream) {
 	s.write(w, attached)
 	last := map[uint32]uint64{}
@@ -47,7 +47,7 @@ func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*ch
 	}
 }
 
-// takenOver is the ending of a connection whose session another one has resumed.
+// takenOver is the ending of a connection after another connection resumed the session.
 func takenOver() conn.Ending {
 	return conn.Ending{
 		Why: conn.EndTakenOver, Code: wire.CloseTakenOver,
@@ -55,7 +55,7 @@ func takenOver() conn.Ending {
 	}
 }
 
-// attach resumes a session. Endings that the client missed are sent again.
+// attach resumes a session, and sends the endings missed by the client again.
 func (p *protocol) attach(m *wire.Attach) error {
 	if p.begun {
 		return stream.Errorf(stream.Conflict, "attach", "must be the first message of a connection")

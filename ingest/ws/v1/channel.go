@@ -8,25 +8,24 @@ import (
 	"millrace/stream"
 )
 
-// channel is one stream of a session, and the stream's sink. The connection's reader
-// feeds it. Its endings are sent through the session's outlet; the newest written ones
-// are kept for a client that loses them.
+// channel is one stream of a session, and the stream's sink. The connection's reader feeds the channel. The channel's
+// endings are sent through the session's outlet; the newest written endings are kept for a client that lost them.
 //
-// Fields without an owner of their own are set before the channel is fed, or safe for concurrent use.
+// Fields without a named owner are set before the first frame, or safe for concurrent use.
 type channel struct {
 	*outlet
 	asked
 	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
 	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
 
-	window    *ingest.Window // frames received, and those whose ending was written or lost with a connection
+	window    *ingest.Window // frames received, and frames with an ending written or lost with a connection
 	form      outputs
 	drops     pendingDrops
 	replay    *replayBuffer  // of the session
-	kept      replayRing     // its endings of this stream; for the replayBuffer
+	kept      replayRing     // kept endings of this stream; for the replayBuffer
 	onEndSent func(*channel) // called by the writer when the stream's end is sent
 
-	lastSeq atomic.Uint64 // of the newest frame; valid when one was received
+	lastSeq atomic.Uint64 // seq of the newest frame; valid after the first frame
 	last    atomic.Bool   // no further frame is accepted
 	regions atomic.Bool   // frames have a region, so that their size matters
 
@@ -34,26 +33,27 @@ type channel struct {
 	writer channelWriter // for the writer goroutine only
 }
 
-// asked is what the client's open message says of a stream.
+// asked is the client's request in the open message of a stream.
 type asked struct {
 	sid           uint32
 	model         string
 	codec         stream.Codec
 	width, height int  // of raw frames without their own
-	traced        bool // endings say which trace their frame belongs to
+	traced        bool // endings contain the frame's trace
 }
 
-// channelReader is the state of a channel that only the reader goroutine uses.
+// channelReader is the part of a channel that only the reader goroutine uses.
 type channelReader struct {
-	params    stream.Params // of frames that bring none, once they were updated
-	closing   bool          // its client has closed it, a video
-	discarded uint64        // chunks that its decoder had discarded after the newest one
+	params    stream.Params // for frames without parameters, after an update
+	closing   bool          // video whose client has closed the stream
+	discarded uint64        // chunks discarded by the decoder, as of the newest chunk
 }
 
-// channelWriter is what the writer goroutine knows of a channel. It goes from one connection's writer to the next one's.
+// channelWriter is the part of a channel that only the writer goroutine uses. The writer of the next connection takes
+// over the channelWriter.
 type channelWriter struct {
-	end  stream.CloseReason // why the stream has ended, once that is sent
-	sent counts             // endings that were sent
+	end  stream.CloseReason // why the stream ended; set once the end is sent
+	sent counts             // endings sent
 	pace pace
 }
 
@@ -64,7 +64,7 @@ func (c *channel) opened(st *stream.Stream) {
 	c.stream.Store(st)
 }
 
-// markLast records that no further frame is accepted. The reader calls it.
+// markLast records that no frame may follow. The reader calls markLast.
 func (c *channel) markLast() {
 	c.last.Store(true)
 	if d := c.decoder.Load(); d != nil {
@@ -73,7 +73,7 @@ func (c *channel) markLast() {
 	c.closeIfLast()
 }
 
-// closeIfLast closes the stream when its last frame has ended.
+// closeIfLast closes the stream after the end of the last frame.
 func (c *channel) closeIfLast() {
 	if c.last.Load() && c.window.Unanswered() == 0 {
 		c.stream.Load().Close(stream.ByClient)

@@ -14,7 +14,7 @@ import (
 	"millrace/stream"
 )
 
-// Of a stream twice as many endings are kept as it may have frames unanswered, within bounds.
+// The number of endings kept per stream is twice the bound of unanswered frames, within limits.
 func TestKeptEndings(t *testing.T) {
 	for window, kept := range map[int]int{1: minReplay, 2: 4, 3: 6, 32: 64, 33: maxReplay} {
 		c := &channel{window: ingest.NewWindow()}
@@ -25,7 +25,7 @@ func TestKeptEndings(t *testing.T) {
 	}
 }
 
-// Drops are told by their reasons, each once, and one entry of the outbox is enough for all that were noted.
+// Each drop is reported once, with its reason, and a single entry of the outbox reports all noted drops.
 func TestNotedDrops(t *testing.T) {
 	var p pendingDrops
 	for i, d := range []struct {
@@ -50,7 +50,7 @@ func TestNotedDrops(t *testing.T) {
 	}
 }
 
-// The form of a result is that which held when its frame came. Forms that no frame needs any more are forgotten.
+// A result has the form in force when its frame was received. Forms no longer needed by a frame are forgotten.
 func TestOutputsOfEachFrame(t *testing.T) {
 	begin := func() *outputs { // frame 0 is in flight when the form changes
 		o := &outputs{}
@@ -95,7 +95,7 @@ func TestOutputsOfEachFrame(t *testing.T) {
 	}
 }
 
-// What an update brings replaces what held; the rest stays.
+// The fields of an update replace earlier values; other fields stay.
 func TestChanged(t *testing.T) {
 	p := stream.Policy{Mode: stream.Latest, MaxAge: time.Second, Deadline: 2 * time.Second, MaxFPS: 3, Window: 4}
 	if got := changed(p, &wire.PolicyChange{}); got != p {
@@ -112,7 +112,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// A header that was read ahead comes again, in whatever pieces it is read, and then the rest.
+// A headReader returns the header read ahead, in pieces of any size, and then the rest.
 func TestHeadReader(t *testing.T) {
 	whole := bytes.Repeat([]byte("0123456789"), 5)
 	for _, ahead := range []int{0, 5, wire.HeaderLen} {

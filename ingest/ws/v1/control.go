@@ -45,7 +45,7 @@ func (p *protocol) withChannel(sid uint32, f func(*channel, *stream.Stream) erro
 	return f(c, c.stream.Load())
 }
 
-// update changes a stream for the frames that come after it. Where it fails nothing is changed.
+// update changes a stream for all later frames. A failed update changes nothing.
 func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
 	form, err := encode.ParseOutputs(m.Outputs)
 	if err != nil {
@@ -70,8 +70,7 @@ func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
 	return nil
 }
 
-// changed returns p with the fields that are given. A field that is 0 becomes the
-// model's default again.
+// changed returns p with the fields set in by. A field of 0 restores the model's default.
 func changed(p stream.Policy, by *wire.PolicyChange) stream.Policy {
 	if by.Mode != "" {
 		p.Mode = stream.Mode(by.Mode)
@@ -99,7 +98,7 @@ func policyOf(p wire.Policy) stream.Policy {
 	}
 }
 
-// open opens a stream and sends the client its policy.
+// open opens a stream and sends the stream's policy to the client.
 func (p *protocol) open(m *wire.Open) error {
 	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height, traced: m.Trace}}
 	version := m.Version
@@ -148,7 +147,7 @@ func (p *protocol) open(m *wire.Open) error {
 	return nil
 }
 
-// checkStateful returns an error when a stream that needs a state cannot have one.
+// checkStateful returns an error when a stream needs a state and the model keeps none.
 func (p *protocol) checkStateful(model, version string) error {
 	m, _, err := p.client.Models().Model(model, version)
 	if err != nil {

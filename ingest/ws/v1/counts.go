@@ -2,14 +2,13 @@ package v1
 
 import "millrace/stream"
 
-// counts counts the endings of a stream's frames that were sent to the client. The
-// stream's counts differ: refused frames never reached it, and a result that cannot be
-// sent becomes an error.
+// counts counts the endings sent to the client for a stream's frames. The stream's own counts differ: the stream
+// never sees refused frames, and an unsendable result becomes an error.
 type counts struct {
 	results, drops, errors uint64
 }
 
-// add counts the ending of a frame as it is sent.
+// add counts the ending of a frame at the time of sending.
 func (n *counts) add(outcome stream.Outcome) {
 	if outcome == stream.Answered {
 		n.results++

@@ -11,10 +11,10 @@ import (
 	"millrace/internal/wire"
 )
 
-// delta is a chunk of H.264 that needs earlier ones: a delimiter and a slice.
+// delta is a chunk of H.264 that depends on earlier chunks: a delimiter and a slice.
 var delta = []byte{0, 0, 0, 1, 9, 0x30, 0, 0, 0, 1, 0x41, 0x9A, 0x24, 0x6C}
 
-// chunks sends n chunks of H.264 that cannot be decoded, from seq on.
+// chunks sends n chunks of undecodable H.264, from seq on.
 func (v *client) chunks(sid uint32, seq, n int) {
 	v.t.Helper()
 	for i := range n {
@@ -26,8 +26,8 @@ func chunk(sid uint32, seq int) []byte {
 	return append(wire.AppendHeader(nil, &wire.Header{Kind: wire.KindFrame, Codec: wire.H264, SID: sid, Seq: uint64(seq)}), delta...)
 }
 
-// A client that does not wait for credits, which `latest` does not require, is read more slowly when its chunks are discarded.
-// Another connection is not.
+// `latest` lets a client send without credit; when the chunks of such a client are discarded, the server reads the
+// connection more slowly. Another connection is not slowed.
 func TestFloodOfChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -75,7 +75,7 @@ func TestFloodOfChunks(t *testing.T) {
 	})
 }
 
-// A connection that is read more slowly ends at once.
+// A slowed connection ends at once.
 func TestFloodEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

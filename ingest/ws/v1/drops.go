@@ -8,26 +8,27 @@ import (
 	"millrace/stream"
 )
 
-// pendingDrops is the dropped frames of a channel that no message has named yet. It is safe for concurrent use.
+// pendingDrops holds the dropped frames of a channel not yet reported in a message. pendingDrops is safe for
+// concurrent use.
 type pendingDrops struct {
 	mu      sync.Mutex
 	all     []dropRun
 	ranges  int // of all, together
-	notices int // entries for them in the outbox
+	notices int // entries for the drops in the outbox
 }
 
-// dropRun is the frames dropped for one reason, as ranges of seq.
+// dropRun lists the frames dropped for one reason, as ranges of seq.
 type dropRun struct {
 	reason stream.Reason
 	ranges []wire.Range
 	frames uint64
 }
 
-// noticeRanges is how many ranges of dropped frames one entry of the outbox stands for: they take no more memory than the entry
-// counts. So the bounds of the outbox hold for what is noted, too, also where a client leaves gaps between its seqs.
+// noticeRanges is the most ranges of dropped frames per entry of the outbox: the ranges take no more memory than the
+// entry counts. The outbox's bounds thus apply to noted drops too, even when a client leaves gaps between its seqs.
 const noticeRanges = 16
 
-// note notes a dropped frame, and reports whether the outbox needs an entry, or one more, for what is noted.
+// note records a dropped frame, and reports whether the outbox needs another entry for the noted drops.
 func (p *pendingDrops) note(seq uint64, why stream.Reason) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +49,7 @@ func (p *pendingDrops) note(seq uint64, why stream.Reason) bool {
 	return true
 }
 
-// take returns what is noted, for the writer. The entries that are left in the outbox find nothing.
+// take returns and clears the noted drops, for the writer. The writer of a later entry in the outbox finds no drops.
 func (p *pendingDrops) take() []dropRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// What is noted of drops is counted by the outbox: there is an entry for each so many ranges, of whatever reason.
+// The outbox counts noted drops: one entry per noticeRanges ranges, of any reason.
 func TestNotedRangesAreCounted(t *testing.T) {
 	var p pendingDrops
 	entries := 0
@@ -15,7 +15,7 @@ func TestNotedRangesAreCounted(t *testing.T) {
 			entries++
 		}
 	}
-	for seq := range uint64(1000) { // one range
+	for seq := range uint64(1000) { // a single range
 		note(seq, stream.Superseded)
 	}
 	if entries != 1 {

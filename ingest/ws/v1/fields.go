@@ -8,8 +8,7 @@ import (
 // frameFields are the names of the parts of a frame in this protocol.
 var frameFields = map[string]string{"roi": "ext.roi"}
 
-// openFields and updateFields are the names of a stream's options in the messages that
-// set them.
+// openFields and updateFields are the names of a stream's options in open and update messages.
 var openFields, updateFields = optionFields("open"), optionFields("update")
 
 func optionFields(message string) map[string]string {
@@ -20,7 +19,7 @@ func optionFields(message string) map[string]string {
 	return names
 }
 
-// rename returns err, the error of carrying out m, with the name of its field in m.
+// rename returns err, an error of handling m, with the name of the field in m.
 func rename(err error, m wire.Message) error {
 	switch m.(type) {
 	case *wire.Open:

@@ -6,12 +6,12 @@ import (
 	"millrace/internal/wire"
 )
 
-// headReader reads a message whose header was read ahead, so that the kind of the
-// message is known even without memory for it.
+// headReader reads a message after its header was read ahead, so that the kind of the message is known even without
+// memory for the message.
 type headReader struct {
 	head [wire.HeaderLen]byte
-	n    int // bytes of head that were read ahead
-	at   int // bytes of head that were read from headReader
+	n    int // bytes of head read ahead
+	at   int // bytes of head already returned
 	rest io.Reader
 }
 

@@ -28,7 +28,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// rig is sessions in memory and in fake time, whose frames wait until the test answers them. It is for one synctest bubble.
+// rig is sessions in memory and in fake time; the test answers the frames. A rig is for one synctest bubble.
 type rig struct {
 	*Sessions
 	t        *testing.T
@@ -38,7 +38,7 @@ type rig struct {
 	model    *stream.Model
 
 	mu      sync.Mutex
-	streams []*stream.Stream // in the order in which they were opened
+	streams []*stream.Stream // in order of opening
 	refuse  error            // of opening a stream
 }
 
@@ -72,7 +72,7 @@ func (r *rig) stop() {
 	}
 }
 
-// rig is the backend, and the queue of its streams.
+// rig is the backend, and the queue of the backend's streams.
 func (r *rig) Open(_, _ string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}
 
-// answer answers the next frame of the i-th stream, as a picture of that size.
+// answer answers the next frame of the i-th stream, as a picture of the given size.
 func (r *rig) answer(i, width, height int) {
 	r.t.Helper()
 	req := r.take(i)
@@ -138,7 +138,7 @@ type client struct {
 
 	mu    sync.Mutex
 	texts []string
-	code  int // of the close frame; -1: the connection ended without one
+	code  int // of the close frame; -1: no close frame
 }
 
 // connect makes a connection.
@@ -146,7 +146,7 @@ func (r *rig) connect() *client {
 	return r.connectAs(access.NewAccounts(access.Quotas{}).OfAddress(netip.Addr{}))
 }
 
-// withAccount lets everybody in, with one account.
+// withAccount admits everybody, with a single account.
 type withAccount struct {
 	*access.Access
 	account *access.Account
@@ -201,14 +201,14 @@ func (r *rig) connectAs(account *access.Account) *client {
 	return v
 }
 
-// hello makes a connection and returns it with the token of its session.
+// hello makes a connection and returns the client and the session's token.
 func (r *rig) hello() (v *client, token string) {
 	r.t.Helper()
 	v = r.connect()
 	return v, find[*wire.Ready](v).ResumeToken
 }
 
-// all returns the messages that have come since it was last called.
+// all returns the messages received since the last call.
 func (v *client) all() (out []wire.Message) {
 	v.t.Helper()
 	synctest.Wait()
@@ -226,7 +226,7 @@ func (v *client) all() (out []wire.Message) {
 	return out
 }
 
-// ended returns the code that the connection ended with, 0 if it stands.
+// ended returns the close code of the connection, 0 while open.
 func (v *client) ended() int {
 	synctest.Wait()
 	v.mu.Lock()
@@ -240,7 +240,7 @@ func (v *client) lose() {
 	synctest.Wait()
 }
 
-// find returns the one message of a type that has come.
+// find returns the only received message of a type.
 func find[T wire.Message](v *client) (m T) {
 	v.t.Helper()
 	all := v.all()
@@ -251,7 +251,7 @@ func find[T wire.Message](v *client) (m T) {
 	return found[0].(T)
 }
 
-// expect compares the messages that have come with want, each as describe has it.
+// expect compares the received messages with want, in the form of describe.
 func (v *client) expect(want ...string) {
 	v.t.Helper()
 	if got := describe(v.all()); got != strings.Join(want, "; ") {
@@ -259,7 +259,7 @@ func (v *client) expect(want ...string) {
 	}
 }
 
-// describe says in short what is in messages.
+// describe summarizes messages.
 func describe(all []wire.Message) string {
 	var out []string
 	for _, m := range all {
@@ -301,7 +301,6 @@ func (v *client) say(text string) {
 	}
 }
 
-// frame sends a frame of one byte.
 func (v *client) frame(h wire.Header) {
 	v.t.Helper()
 	if h.Kind == 0 {

@@ -12,7 +12,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// media handles one media message. Its error ends the connection.
+// media handles one media message. An error ends the connection.
 func (p *protocol) media(r io.Reader) error {
 	in := &p.head
 	n, _ := io.ReadFull(r, in.head[:]) // an error comes again when the rest is read
@@ -55,8 +55,7 @@ func (p *protocol) media(r io.Reader) error {
 	return nil
 }
 
-// receive returns the stream of a frame, and counts the frame. It returns nil when it
-// has answered the frame.
+// receive returns the stream of a frame, and counts the frame. nil: receive has answered the frame.
 func (p *protocol) receive(h *wire.Header) *channel {
 	c := p.session.channel(h.SID)
 	if c == nil {
@@ -86,8 +85,7 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	return c
 }
 
-// dropForMemory drops the frame of a header, if the header says which frame it is. The
-// header's other parts apply.
+// dropForMemory drops the frame of a header, if the header identifies the frame. The other parts of the header apply.
 func (p *protocol) dropForMemory(head []byte) {
 	h, _, err := wire.ParseHeader(head, wire.Client)
 	var e *wire.Error
@@ -95,7 +93,7 @@ func (p *protocol) dropForMemory(head []byte) {
 	case errors.As(err, &e) && e.Fatal:
 		p.link.End(conn.Malformed(err))
 		return
-	case e != nil: // its extension was not read
+	case e != nil: // the extension was not read
 		h.SID, h.Seq = *e.SID, *e.Seq
 	}
 	if wire.Kind(head[1]) == wire.KindConfig {
@@ -111,15 +109,15 @@ func (p *protocol) dropForMemory(head []byte) {
 	}
 }
 
-// malformed answers a message that violates the protocol.
+// malformed answers a message in violation of the protocol.
 func (p *protocol) malformed(err error, kind wire.Kind) {
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Fatal { // one that is not fatal names the frame
+	if !errors.As(err, &e) || e.Fatal { // a non-fatal error names the frame
 		p.link.End(conn.Malformed(err))
 		return
 	}
 	h := wire.Header{SID: *e.SID, Seq: *e.Seq}
-	if kind == wire.KindConfig { // it is not a frame
+	if kind == wire.KindConfig { // not a frame
 		p.session.send(frameError(&h, err))
 		return
 	}
@@ -129,8 +127,7 @@ func (p *protocol) malformed(err error, kind wire.Kind) {
 	}
 }
 
-// configure passes on the parameter sets of a video, which are not a frame and have no
-// ending.
+// configure passes on the parameter sets of a video. Parameter sets are not a frame and have no ending.
 func (p *protocol) configure(h *wire.Header, sets []byte) error {
 	c := p.session.channel(h.SID)
 	if c == nil {
@@ -143,8 +140,8 @@ func (p *protocol) configure(h *wire.Header, sets []byte) error {
 	return d.Configure(sets)
 }
 
-// submit submits a frame to its stream, which takes over the lease. After an error the
-// caller keeps the lease, and the frame has no ending.
+// submit submits a frame to its stream; the stream takes over the lease. After an error the caller keeps the lease,
+// and the frame has no ending.
 func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Buf) (err error) {
 	st := c.stream.Load()
 	f := stream.Frame{
@@ -177,7 +174,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 			f.Width, f.Height = c.width, c.height
 		}
 		if f.Codec == stream.Opaque && c.codec == stream.Auto && st.Model().Image != nil {
-			f.Codec = stream.Auto // recognised by its content
+			f.Codec = stream.Auto // recognised by content
 		}
 		if err := frames.Recognise(&f, st.Model()); err != nil {
 			return err

@@ -20,7 +20,7 @@ func roi(h wire.Header, x, y, width, height uint16) wire.Header {
 	return h
 }
 
-// What a client may not send ends as an error that says why, and so does each frame behind the last.
+// A frame not allowed to the client ends as an error with a reason; so does each frame after the last.
 func TestFramesOutOfTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -37,7 +37,7 @@ func TestFramesOutOfTurn(t *testing.T) {
 		r.answer(0, 0, 0)
 		r.answer(0, 0, 0)
 		v.expect("result 1/5 ack 4 of 6", "result 1/6 ack 5 of 7")
-		v.frames(2, 1, 2) // in latest mode there may be more
+		v.frames(2, 1, 2) // latest mode permits more
 		v.expect("drop 2 [[1 1]] superseded ack 1 of 3")
 		v.frames(2, 3)
 		v.expect("drop 2 [[2 2]] superseded ack 2 of 4")
@@ -50,7 +50,7 @@ func TestFramesOutOfTurn(t *testing.T) {
 	})
 }
 
-// What a header says of its frame reaches the model.
+// The fields of a frame's header reach the model.
 func TestHeaderOfAFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -88,8 +88,8 @@ func TestHeaderOfAFrame(t *testing.T) {
 	})
 }
 
-// Pictures are recognised where the client did not say what they are; the sizes that it told are those of raw frames alone,
-// and a part of a frame is a part of a picture.
+// Pictures without a declared codec are recognised; declared sizes apply to raw frames alone; a part of a frame is a
+// part of a picture.
 func TestPicturesOfClients(t *testing.T) {
 	jpeg, err := codec.EncodeJPEG(nil, make([]byte, 16*16*3), 16, 16, 80)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestPicturesOfClients(t *testing.T) {
 		image *stream.ImageSpec
 		h     wire.Header
 		data  []byte
-		want  string // of the frame that the model gets, or the error
+		want  string // codec and size of the model's frame, or the error
 	}{
 		"recognised":                  {``, image, wire.Header{}, jpeg, ok(stream.JPEG, 0, 0)},
 		"said to be opaque":           {`,"codec":"opaque"`, image, wire.Header{}, jpeg, "error unsupported codec"},
@@ -154,8 +154,7 @@ func TestPicturesOfClients(t *testing.T) {
 	}
 }
 
-// A frame for which there is no memory is dropped, as far as it can be told which one it is, and what else its header says
-// holds.
+// A frame without memory is dropped if the header identifies the frame; the rest of the header applies.
 func TestFramesWithoutMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -178,7 +177,7 @@ func TestFramesWithoutMemory(t *testing.T) {
 		v.expect("error overloaded memory.budget 1/0")
 		send(wire.Header{Kind: wire.KindFrame, SID: 1, Seq: 4, Flags: wire.FlagEnd})
 		v.expect("drop 1 [[4 4]] memory ack 3 of 19", "closed 1 client {3 0 0 3 0}")
-		// No version of the protocol has such a header.
+		// No version of the protocol has this header.
 		_ = v.WriteMessage(websocket.BinaryMessage, append([]byte{99}, large...))
 		synctest.Wait()
 		if v.ended() != int(wire.CloseMalformed) {
@@ -189,7 +188,7 @@ func TestFramesWithoutMemory(t *testing.T) {
 	})
 }
 
-// A message that is not as the protocol has it ends as an error of its frame where that can be told, and else the connection.
+// A malformed message ends as an error of its frame if the frame is identifiable, and otherwise ends the connection.
 func TestMalformedMedia(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -205,7 +204,7 @@ func TestMalformedMedia(t *testing.T) {
 		v.expect("error unsupported flags 1/1")
 		v.binary(bad(wire.KindConfig, 2))
 		v.expect("error unsupported flags 1/2")
-		v.frames(1, 2) // the number of what is no frame is free
+		v.frames(1, 2) // the seq of a message without a frame is free
 		r.answer(0, 0, 0)
 		v.expect("result 1/2 ack 2 of 6")
 		v.binary(nil)
@@ -217,7 +216,7 @@ func TestMalformedMedia(t *testing.T) {
 	})
 }
 
-// Each kind of ending counts as what it is, and a result that cannot be sent as an error.
+// Each kind of ending has its own count; an unsendable result counts as an error.
 func TestTotals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -245,8 +244,8 @@ func TestTotals(t *testing.T) {
 	})
 }
 
-// An update takes effect at once and is answered with the credit that it leaves; what is wrong with it is told, and changes
-// nothing.
+// An update takes effect at once, and the answer contains the remaining credit; an invalid update returns an error
+// and changes nothing.
 func TestUpdateOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -279,7 +278,7 @@ func TestUpdateOfAStream(t *testing.T) {
 	})
 }
 
-// Results are sent in the form that their stream asks for.
+// Results are sent in the form requested for their stream.
 func TestFormsOfResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -309,7 +308,7 @@ func TestCodecsOfVideo(t *testing.T) {
 	}
 }
 
-// session returns the channel of a stream of the one session.
+// session returns the channel of a stream of the only session.
 func (r *rig) session(sid uint32) *channel {
 	for _, s := range r.list() {
 		return s.channel(sid)

@@ -24,8 +24,7 @@ func errorMessage(err error) *wire.ErrorMessage {
 	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: wire.RetryAfterMS(err)}
 }
 
-// frameError returns the message of an error that is the ending of a frame of a stream
-// that is not open.
+// frameError returns the message of an error as the ending of a frame without an open stream.
 func frameError(h *wire.Header, err error) *wire.ErrorMessage {
 	m := errorMessage(err)
 	m.SID, m.Seq = &h.SID, &h.Seq

@@ -14,23 +14,22 @@ import (
 type Options struct {
 	ingest.Limits
 
-	ReplayBytes int64         // bytes of endings kept for all sessions that may be resumed
+	ReplayBytes int64         // most bytes of endings kept for all resumable sessions
 	AdviseEvery time.Duration // least time between two advices to a stream
 	StatsEvery  time.Duration // least time between two statistics of a stream
 	Contexts    *frames.Contexts
 	Log         *slog.Logger
 }
 
-// outlet is where the messages of a session are put: its outbox, whose writer changes
-// with the connection.
+// outlet is the destination of a session's messages: the outbox. The outbox's writer changes with the connection.
 type outlet struct {
 	opts     *Options
 	registry *conn.Registry
 	outbox   *conn.Outbox
-	overflow func() // called when the outbox is full; it must not block
+	overflow func() // called when the outbox is full; must not block
 }
 
-// push puts an entry into the outbox. It never blocks and may be called with a stream's lock held.
+// push puts an entry into the outbox. push never blocks, and the caller may hold a stream's lock.
 func (o *outlet) push(e conn.Entry) {
 	if !o.outbox.Push(e) {
 		o.overflow()
@@ -44,7 +43,7 @@ func (o *outlet) send(m wire.Message) {
 	}
 }
 
-// write writes a message immediately. Only the writer calls it.
+// write writes a message immediately. Only the writer calls write.
 func (o *outlet) write(w *conn.Writer, m wire.Message) {
 	if text := o.code(m); text != nil {
 		w.Text(text)

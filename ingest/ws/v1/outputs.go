@@ -8,26 +8,24 @@ import (
 	"millrace/stream"
 )
 
-// maxOutputs is the most forms of one stream: one for each frame that may be unanswered
-// in `every`, and one for later frames.
+// maxOutputs is the most forms per stream: one per unanswered frame in `every`, and one for later frames.
 const maxOutputs = stream.MaxWindow + 1
 
-// outputs says in which form the result of each frame of a stream is sent: in the form
-// that was set when the frame was received. It is safe for concurrent use: the reader
-// sets forms, the writer reads them.
+// outputs holds the form for the result of each frame of a stream: the form in force when the frame was received.
+// outputs is safe for concurrent use: the reader sets forms, the writer reads forms.
 type outputs struct {
 	mu  sync.Mutex
 	all []outputsAfter // the oldest first; maxOutputs at most
 }
 
-// outputsAfter is the form for the frames above seq, up to the seq of the next entry.
-// The first entry is also for all frames before that.
+// outputsAfter is the form for the frames above seq, up to the seq of the next entry. The first entry also applies to
+// all earlier frames.
 type outputsAfter struct {
 	seq  uint64
 	form encode.Outputs
 }
 
-// full reports that no other form can be set while frames are unanswered.
+// full reports that no further form can be set while frames are unanswered.
 func (o *outputs) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,8 +49,8 @@ func (o *outputs) set(form encode.Outputs, seq uint64, alone bool) {
 	}
 }
 
-// of returns the form for a frame's result; set was called before. It is called in the order of the frames, so it removes the
-// forms of those before this one.
+// of returns the form for a frame's result. Call set before of, and of in the order of the frames: of removes the
+// forms of earlier frames.
 func (o *outputs) of(seq uint64) encode.Outputs {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"millrace/ingest/ws/encode"
 )
 
-// However often the form changes while a frame is unanswered: there is an entry for each change that a frame has come after,
-// until the results of those frames are written.
+// While a frame is unanswered, each change of the form followed by a frame has one entry, until the results of the
+// frames are written.
 func TestOutputsAreBounded(t *testing.T) {
 	var o outputs
 	forms := []encode.Outputs{encode.JSON, encode.None}

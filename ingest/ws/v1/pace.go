@@ -7,23 +7,21 @@ import (
 	"millrace/stream"
 )
 
-// pace measures how many of a stream's frames were answered, and how many dropped
-// because the model was too slow, since it was last evaluated. It has no timer: it is
-// evaluated when an ending is written.
+// pace counts a stream's answered frames, and frames dropped because the model was too slow, since the last
+// evaluation. pace has no timer: writing an ending evaluates pace.
 type pace struct {
-	since       stream.Instant // when it was last evaluated
+	since       stream.Instant // time of the last evaluation
 	statsAt     stream.Instant // when statistics were last sent
 	results     int
 	drops       uint64
 	age         time.Duration // sum over results
 	advisedFPS  float64       // frames per second; 0 = no advice
 	frameSize   [2]int        // width and height of the newest result's frame
-	advisedSize [2]int        // size of the frames for which smaller ones were last advised
+	advisedSize [2]int        // size of the frames at the last advice of a smaller size
 }
 
-// adviseFPS returns the rate at which the client should send: the rate of answers, when
-// a fifth or more of the frames was dropped; a quarter more than advised before, when
-// none was.
+// adviseFPS returns the rate at which the client should send: the rate of answers, when at least a fifth of the
+// frames was dropped; a quarter above the rate advised before, when no frame was dropped.
 func (p *pace) adviseFPS(rate float64) float64 {
 	switch {
 	case p.overloaded():
@@ -38,9 +36,9 @@ func (p *pace) adviseFPS(rate float64) float64 {
 // model was too slow.
 func (p *pace) overloaded() bool { return p.drops > 0 && float64(p.drops) >= float64(p.results)/4 }
 
-// smallerSize returns the size of frames that would cost less to send and decode and
-// look the same to the model: at least the size of its picture, with the proportions of
-// the sent frames. It returns 0, 0 when that is more than half of the sent size.
+// smallerSize returns a frame size cheaper to send and decode, without a difference to the model: at least the size
+// of the model's picture, with the proportions of the sent frames. smallerSize returns 0, 0 when the size exceeds
+// half of the sent size.
 func smallerSize(sent [2]int, image *stream.ImageSpec) (width, height int) {
 	if image == nil || sent[0] < 2*image.Width || sent[1] < 2*image.Height {
 		return 0, 0

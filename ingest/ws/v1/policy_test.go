@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// TestPolicyBounds: a message has the bounds that the policy's settings have.
+// TestPolicyBounds checks that messages have the same bounds as the policy's settings.
 func TestPolicyBounds(t *testing.T) {
 	var p stream.Policy
 	table := setting.Of("", &p)

@@ -10,8 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// New returns the protocol on c. Its streams are of model when their open message has
-// none; frames are of trace when they have none.
+// New returns the protocol on c. model and trace are the defaults for open messages without a model and frames
+// without a trace.
 func (ss *Sessions) New(c *conn.Conn, client *ingest.Client, model, version string, trace stream.TraceContext) conn.Protocol {
 	return &protocol{
 		sessions: ss, link: &link{c, make(chan struct{})}, client: client, model: model, version: version, trace: trace,
@@ -24,8 +24,7 @@ func (p *protocol) Open() error {
 	return nil
 }
 
-// Text implements conn.Protocol: the message is a control message. Errors in it are
-// sent to the client.
+// Text implements conn.Protocol: text is a control message. Errors in the message are sent to the client.
 func (p *protocol) Text(text []byte) {
 	p.confirm()
 	m, err := wire.ParseControl(text, wire.Client)
@@ -54,8 +53,7 @@ func (p *protocol) Binary(r io.Reader) error {
 	return p.media(r)
 }
 
-// Close implements conn.Protocol. The session continues without the connection if the
-// client may resume it.
+// Close implements conn.Protocol. If the client may resume the session, the session continues without the connection.
 func (p *protocol) Close(e conn.Ending) {
 	defer close(p.link.detached)
 	if p.session == nil {

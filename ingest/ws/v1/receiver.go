@@ -6,14 +6,14 @@ import (
 	"millrace/stream"
 )
 
-// protocol is millrace.v1 on one connection. Only the reader goroutine uses it.
+// protocol is millrace.v1 on one connection. Only the reader goroutine uses protocol.
 type protocol struct {
 	sessions *Sessions
 	link     *link
 	client   *ingest.Client
 	model    string              // of open messages without a model; may be ""
 	version  string              // of model
-	trace    stream.TraceContext // of frames that have none of their own
+	trace    stream.TraceContext // for frames without a trace of their own
 
 	session     *session // nil before Open
 	begun       bool     // a message was received
@@ -23,8 +23,7 @@ type protocol struct {
 	request oip.InferRequest
 }
 
-// confirm is called for each message: the first one after a resumption shows that the
-// client has its new token.
+// confirm is called for each message: the first message after a resumption shows that the client has the new token.
 func (p *protocol) confirm() {
 	if p.unconfirmed {
 		p.unconfirmed = false

@@ -6,41 +6,41 @@ import (
 	"sync/atomic"
 )
 
-// The bounds of the endings that are kept of a stream for a resumed session.
+// The bounds of endings kept per stream for a resumed session.
 const (
 	minReplay     = 4         // endings
 	maxReplay     = 64        // endings
-	maxReplaySize = 256 << 10 // bytes of one ending; larger ones are not kept
-	smallEnding   = 4 << 10   // bytes; endings up to that size are not discarded to make room for others
+	maxReplaySize = 256 << 10 // bytes per ending; longer endings are not kept
+	smallEnding   = 4 << 10   // bytes; endings up to this size are not discarded in favour of other endings
 )
 
-// sentEnding is an ending as it was written.
+// sentEnding is a written ending.
 type sentEnding struct {
 	seq    uint64
 	msg    []byte // nil: none
 	binary bool
 
-	older, newer *sentEnding // in the buffer's order, when it is not small
+	older, newer *sentEnding // links of a large ending in the buffer's order
 }
 
 func (e *sentEnding) small() bool { return cap(e.msg) <= smallEnding }
 
-// replayRing has the newest endings of one stream. It belongs to the replayBuffer.
+// replayRing has the newest endings of one stream. The replayBuffer owns the ring.
 type replayRing struct {
 	size int          // endings, at most
-	all  []sentEnding // nil until there is one
-	next int          // index of the next one
+	all  []sentEnding // nil without endings
+	next int          // index of the next ending
 }
 
-// replayMemory is the memory for the endings of all sessions. A session keeps no more
-// than what is left for others: one alone has half of it, ten have an eleventh each.
-// Only small endings may take the last quarter.
+// replayMemory is the memory for the endings of all sessions. A session keeps at most as much as remains for other
+// sessions: a single session half of the memory, ten sessions an eleventh each. Only small endings may use the last
+// quarter.
 type replayMemory struct {
 	max  int64
 	used atomic.Int64
 }
 
-// free returns what is left for an ending of n bytes.
+// free returns the bytes left for an ending of n bytes.
 func (m *replayMemory) free(n int) int64 {
 	most := m.max
 	if n > smallEnding {
@@ -49,16 +49,15 @@ func (m *replayMemory) free(n int) int64 {
 	return most - m.used.Load()
 }
 
-// replayBuffer keeps the newest endings of a session's streams for a client that lost
-// them with its connection. The writer adds endings; the code that ends the session
-// closes the buffer.
+// replayBuffer keeps the newest endings of a session's streams for a client that lost them with its connection. The
+// writer adds endings; the end of the session closes the buffer.
 type replayBuffer struct {
 	memory *replayMemory
 
 	mu     sync.Mutex
 	order  sentEnding // the root of a ring: newer leads to the oldest
 	bytes  int64      // of all
-	large  int64      // of those in order, which may be discarded
+	large  int64      // bytes of the endings in order, which may be discarded
 	closed bool
 }
 
@@ -68,8 +67,8 @@ func newReplayBuffer(m *replayMemory) *replayBuffer {
 	return b
 }
 
-// add keeps an ending in place of the stream's oldest one, and of as many of the
-// session's oldest as needed for its share. An ending that does not fit is not kept.
+// add keeps an ending in place of the stream's oldest ending. To stay within the session's share, add also discards
+// the session's oldest endings. An ending above the share is not kept.
 func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool) {
 	if len(msg) > maxReplaySize {
 		return
@@ -89,12 +88,13 @@ func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool)
 		return
 	}
 	mem := reusable(b.discard(e), len(msg))
-	size := func() int64 { return int64(max(cap(mem), len(msg)+len(msg)/8)) } // the next one is likely to be about as long
+	// the next ending will probably have a similar length
+	size := func() int64 { return int64(max(cap(mem), len(msg)+len(msg)/8)) }
 	over := func() int64 { return b.bytes + size() - (b.memory.free(len(msg)) - size()) }
 	if over() > 2*b.large {
 		return
 	}
-	for b.order.newer != &b.order && over() > 0 { // others may take memory meanwhile
+	for b.order.newer != &b.order && over() > 0 { // other sessions may take memory meanwhile
 		if old := reusable(b.discard(b.order.newer), len(msg)); mem == nil {
 			mem = old
 		}
@@ -110,7 +110,7 @@ func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool)
 	}
 }
 
-// reusable returns mem if its size is right for n bytes, or nil.
+// reusable returns mem if the capacity suits n bytes, or nil.
 func reusable(mem []byte, n int) []byte {
 	if cap(mem) < n || cap(mem) > max(2*n, smallEnding) {
 		return nil
@@ -118,8 +118,7 @@ func reusable(mem []byte, n int) []byte {
 	return mem
 }
 
-// discard removes one ending and returns its memory, which has no other user. b.mu is
-// held.
+// discard removes an ending and returns its memory for reuse by the caller alone. The caller holds b.mu.
 func (b *replayBuffer) discard(e *sentEnding) []byte {
 	mem := e.msg
 	if mem == nil {
@@ -155,8 +154,7 @@ func (b *replayBuffer) remove(r *replayRing) {
 	r.all = nil
 }
 
-// close discards all endings and keeps no further ones: the session cannot be resumed
-// any more.
+// close discards all endings and keeps no further endings: the session can no longer be resumed.
 func (b *replayBuffer) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,9 +163,8 @@ func (b *replayBuffer) close() {
 	b.bytes, b.large = 0, 0
 }
 
-// after returns the kept endings of a stream's frames after seq, the oldest first;
-// math.MaxUint64 means that the client has none of them. They are valid until the
-// writer, which calls it, adds another one.
+// after returns the kept endings of a stream's frames after seq, oldest first; math.MaxUint64 means that the client
+// has received no ending. The endings are valid until the writer adds another ending; only the writer calls after.
 func (b *replayBuffer) after(r *replayRing, seq uint64) (out []sentEnding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

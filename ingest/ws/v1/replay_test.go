@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever sessions keep, forget and leave: what is counted is what is there, never
-// more than may be, and of each stream the newest, as they were written.
+// In any sequence of keeping and discarding, the counted bytes match the kept endings, stay within the bound, and
+// each stream's newest endings are kept unchanged.
 func TestReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &replayMemory{max: 1 << 20}
@@ -76,8 +76,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// A session that keeps large endings leaves room for others' and for its own small
-// ones, and gives it up again when others come.
+// A session with large endings leaves memory for other sessions and for its own small endings, and releases memory
+// when other sessions need more.
 func TestReplayShares(t *testing.T) {
 	s := &replayMemory{max: 4 << 20}
 	fill := func(k *replayBuffer) {
@@ -116,7 +116,7 @@ func TestReplayShares(t *testing.T) {
 	}
 }
 
-// What is kept of endings, to the byte.
+// TestReplayBounds checks the bounds of kept endings to the byte.
 func TestReplayBounds(t *testing.T) {
 	for n, small := range map[int]bool{smallEnding: true, smallEnding + 1: false} {
 		e, m := sentEnding{msg: make([]byte, 0, n)}, replayMemory{max: 1000}
@@ -139,7 +139,8 @@ func TestReplayBounds(t *testing.T) {
 		}
 	}
 
-	// A session has as much as it leaves for others: two endings of 90 bytes, with the eighth for longer ones, or none.
+	// A session may use as much as remains for others: two endings of 90 bytes (80, and an eighth for longer
+	// endings), or none.
 	for most, kept := range map[int64]int{180: 1, 179: 0} {
 		b, c := newReplayBuffer(&replayMemory{max: most}), &replayRing{size: minReplay}
 		b.add(c, 1, make([]byte, 80), false)
@@ -147,7 +148,7 @@ func TestReplayBounds(t *testing.T) {
 			t.Errorf("%d endings are kept in %d bytes", len(got), most)
 		}
 	}
-	// Large ones have three quarters, and give way no sooner than they have to.
+	// Large endings may use three quarters, and are discarded no earlier than necessary.
 	for most, kept := range map[int64]int{48_000: 2, 47_996: 1} {
 		b, c := newReplayBuffer(&replayMemory{max: most}), &replayRing{size: minReplay}
 		b.add(c, 1, make([]byte, 8000), false)
@@ -158,7 +159,8 @@ func TestReplayBounds(t *testing.T) {
 	}
 }
 
-// Where others have taken all memory, a small ending still takes the place of the stream's oldest, if it fits there.
+// When other sessions have taken all memory, a small ending still replaces the stream's oldest ending, if the memory
+// of the oldest suffices.
 func TestReplayInPlace(t *testing.T) {
 	for _, n := range []int{1, 90} {
 		m := &replayMemory{max: 10_000}
@@ -172,7 +174,7 @@ func TestReplayInPlace(t *testing.T) {
 			t.Errorf("%d bytes: %d endings, the newest of frame %d", n, len(got), got[len(got)-1].seq)
 		}
 	}
-	// A large one is the newest again.
+	// A replaced large ending is the newest again.
 	b := newReplayBuffer(&replayMemory{max: 1 << 20})
 	one, other := &replayRing{size: 1}, &replayRing{size: 1}
 	b.add(one, 1, make([]byte, 8000), false)

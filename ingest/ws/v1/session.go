@@ -17,18 +17,17 @@ import (
 // The bounds of a session.
 const (
 	maxStreams     = 256
-	maxEndedReplay = 16 // ended streams whose frames' endings are kept
+	maxEndedReplay = 16 // ended streams with kept endings of frames
 )
 
 // link is the connection of a session.
 type link struct {
 	*conn.Conn
-	detached chan struct{} // closed when the connection has lost its session
+	detached chan struct{} // closed when the connection has lost the session
 }
 
-// session is any number of streams over one connection at a time. When the connection
-// is lost the session waits for another one; its streams continue with their state, and
-// their endings are kept.
+// session is any number of streams over one connection at a time. After the loss of the connection the session waits
+// for another connection; the streams continue with their state, and their endings are kept.
 type session struct {
 	outlet
 	id      string
@@ -37,19 +36,20 @@ type session struct {
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu
-	spent digest // of the previous token, valid until the client shows that it has the new one; under Sessions.mu
+	// of the previous token, valid until the client has shown knowledge of the new token; under Sessions.mu
+	spent digest
 
 	mu       sync.Mutex
-	link     *link               // nil while there is no connection
+	link     *link               // nil without a connection
 	channels map[uint32]*channel // open, or closed but with the end not sent yet
-	ended    []*channel          // those whose end was sent, the newest last: the end may be lost with a connection
-	expiry   *time.Timer         // runs while there is no connection
+	ended    []*channel          // channels with a sent end, newest last: the end may be lost with a connection
+	expiry   *time.Timer         // runs while the session has no connection
 	greeted  bool                // the session message was sent
 	left     bool                // the goaway message was sent
 	over     bool
 }
 
-// newSession returns a session on a connection, whose outbox becomes its own.
+// newSession returns a session on a connection. The session takes over the connection's outbox.
 func newSession(l *link, registry *conn.Registry, client *ingest.Client, opts *Options, memory *replayMemory) *session {
 	return &session{
 		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), client: client, account: client.Account(),
@@ -68,7 +68,7 @@ func (s *session) greet(token string) {
 	s.mu.Unlock()
 }
 
-// goAway tells the client that the server ends at until: once, and after greet.
+// goAway tells the client once, after greet, that the server ends at until.
 func (s *session) goAway(until time.Time) {
 	s.mu.Lock()
 	tell := s.greeted && !s.left
@@ -86,8 +86,8 @@ func (s *session) connection() *link {
 	return s.link
 }
 
-// markOver marks the session as ended, unless it has ended already or, with waiting,
-// has a connection. It reports whether it did.
+// markOver marks the session as ended, unless the session has already ended or, with waiting, has a connection.
+// markOver reports whether the mark was set.
 func (s *session) markOver(waiting bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *session) markOver(waiting bool) bool {
 	return true
 }
 
-// add adds a channel, whose stream is opened next.
+// add adds a channel, before the channel's stream is opened.
 func (s *session) add(c *channel) error {
 	c.outlet, c.replay, c.onEndSent = &s.outlet, s.replay, s.endSent
 	s.mu.Lock()
@@ -134,21 +134,21 @@ func (s *session) open(c *channel, version string, opts stream.Options) error {
 	return nil
 }
 
-// channel returns an open stream of the session, nil when there is none.
+// channel returns an open stream of the session, or nil.
 func (s *session) channel(sid uint32) *channel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.channels[sid]
 }
 
-// remove is called when a stream could not be opened, or its end was sent.
+// remove removes a channel whose stream could not be opened, or whose end was sent.
 func (s *session) remove(c *channel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.channels, c.sid)
 }
 
-// endSent is called by the writer when it sends a stream's end.
+// endSent is called by the writer on sending a stream's end.
 func (s *session) endSent(c *channel) {
 	s.remove(c)
 	s.mu.Lock()
@@ -168,8 +168,8 @@ func (s *session) list() []*channel {
 	return slices.Collect(maps.Values(s.channels))
 }
 
-// listFor lists the streams for a client that resumes the session: those that are open,
-// and those that have ended and that the client considers open.
+// listFor lists the streams for a client that resumes the session: open streams, and ended streams that the client
+// considers open.
 func (s *session) listFor(named []wire.AttachStream) []*channel {
 	out := s.list()
 	s.mu.Lock()
@@ -197,7 +197,7 @@ func (s *session) closeStreams(e conn.Ending) {
 	}
 }
 
-// addCredits adds what the clients of the session's streams may send.
+// addCredits adds the credits of the session's streams.
 func (s *session) addCredits(st *Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

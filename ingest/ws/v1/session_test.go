@@ -17,7 +17,7 @@ import (
 	"millrace/stream"
 )
 
-// attach resumes a session and returns the answer; streams are as the message has them.
+// attach resumes a session and returns the answer; streams is the JSON of the attach message's streams.
 func (r *rig) attach(token, streams string) (*client, *wire.Attached) {
 	r.t.Helper()
 	v, _ := r.hello()
@@ -39,8 +39,8 @@ func (r *rig) attach(token, streams string) (*client, *wire.Attached) {
 	return v, a
 }
 
-// A session outlives its connection. Its client is told what had come of each stream, and gets the endings that it missed:
-// those that came meanwhile, and those after the last it knows.
+// A session outlives its connection. The resuming client learns the last frame received on each stream, and gets the
+// missed endings: endings since the loss, and endings after the last ending known to the client.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.AdviseEvery = time.Hour })
@@ -84,7 +84,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// A token is good once, but the one before it stays good until the client has shown that it has the new one.
+// A token is valid once; the token before remains valid until the client has shown knowledge of the new token.
 func TestResumeTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -112,7 +112,7 @@ func TestResumeTokens(t *testing.T) {
 		v.say(`{"type":"ping","t":1}`)
 		find[*wire.Pong](v)
 		refused(first)
-		// Another connection takes over while the old one stands.
+		// Another connection takes over the session while the old connection is open.
 		w, c := r.attach(b.ResumeToken, "")
 		v.expect("error conflict another connection has resumed this session")
 		if v.ended() != int(wire.CloseTakenOver) || c.Session != b.Session {
@@ -125,8 +125,8 @@ func TestResumeTokens(t *testing.T) {
 	})
 }
 
-// Sessions that wait make room for connections that open streams: the one that has waited longest goes, and no more than is
-// needed.
+// Waiting sessions make room for connections that open streams: the longest waiting session ends first, and no more
+// sessions than necessary.
 func TestMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil) // room for three
@@ -138,7 +138,7 @@ func TestMakeRoom(t *testing.T) {
 		}
 		v, _ := r.hello()
 		v.say(`{"type":"open","sid":1}`)
-		synctest.Wait() // the room is that of now, without the next connection
+		synctest.Wait() // the room at present, without the next connection
 		w, _ := r.hello()
 		if st := r.Stats(); st.Waiting != 2 || st.Sessions != 4 {
 			t.Errorf("%+v", st)
@@ -154,7 +154,7 @@ func TestMakeRoom(t *testing.T) {
 	})
 }
 
-// A client that leaves many sessions waiting ends its own ones, not those of others.
+// A client with many waiting sessions ends its own sessions, not the sessions of other clients.
 func TestWaitingSessionsOfAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil) // room for three
@@ -189,7 +189,7 @@ func TestWaitingSessionsOfAClient(t *testing.T) {
 	})
 }
 
-// Sessions that wait count towards the quota of their client when it opens a stream: the oldest goes.
+// Waiting sessions count towards the quota of their client when the client opens a stream: the oldest session ends.
 func TestQuotaOfSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -215,8 +215,8 @@ func TestQuotaOfSessions(t *testing.T) {
 	})
 }
 
-// The ends of streams are told again to a client that takes them for open: of so many streams, and with their frames' endings
-// for some. A number that is used anew stands for the new stream alone.
+// The ends of streams are repeated to a client that considers the streams open: for a bounded number of streams, and
+// for some also the endings of frames. A reused sid means the new stream alone.
 func TestEndsAreToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -267,7 +267,7 @@ func TestEndsAreToldAgain(t *testing.T) {
 	})
 }
 
-// So many streams at once, and a number for one at a time.
+// A session has a bounded number of streams, and a sid belongs to one stream at a time.
 func TestStreamsOfASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -296,7 +296,7 @@ func TestStreamsOfASession(t *testing.T) {
 	})
 }
 
-// A connection that ends in order waits for the frames in flight, and a session that is over does not end twice.
+// An orderly end of a connection waits for the frames in flight, and an ended session does not end twice.
 func TestSessionDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -321,7 +321,7 @@ func TestSessionDrains(t *testing.T) {
 	})
 }
 
-// A session that waits for its client ends when its outbox is full.
+// A waiting session ends when its outbox is full.
 func TestSlowWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.OutboxMessages = 4 })
@@ -345,8 +345,8 @@ func TestSlowWithoutAConnection(t *testing.T) {
 	})
 }
 
-// Clients are told once that the server is going to end, whether they come before or after that is known, but not before they
-// are told of their session.
+// Each client is told once of the server's coming end, whether the client connects before or after the announcement,
+// but only after the greeting with the session.
 func TestGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

@@ -15,23 +15,23 @@ import (
 	"millrace/stream"
 )
 
-// Sessions has the sessions of all clients, with or without a connection. It is safe
-// for concurrent use.
+// Sessions holds the sessions of all clients, with or without a connection. Sessions is safe for concurrent use.
 type Sessions struct {
 	opts     Options
 	registry *conn.Registry
 	decoders *decoders.Pool
 	replay   replayMemory
-	noStream stream.FrameCounts // frames of streams that are not open
+	noStream stream.FrameCounts // frames for streams that are not open
 
 	mu      sync.Mutex
 	byToken map[digest]*session
-	waiting []*session // without a connection, in the order in which they lost it
+	waiting []*session // sessions without a connection, longest waiting first
 	closing bool       // the server is shutting down
-	until   time.Time  // when closing: the time that sessions have
+	until   time.Time  // when closing: the end of the sessions' time
 }
 
-// digest is the hash of a token. Sessions are looked up by it, so that the time of a lookup tells nothing of their tokens.
+// digest is the hash of a token. Looking up sessions by hash keeps the duration of a lookup independent of the
+// tokens.
 type digest [sha256.Size]byte
 
 func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
@@ -62,9 +62,8 @@ func (ss *Sessions) begin(l *link, client *ingest.Client) *session {
 	return s
 }
 
-// renew gives a session a new token in place of the used one. The used one stays valid
-// for now, because the reply with the new one may be lost with its connection. ss.mu is
-// held.
+// renew gives a session a new token in place of the used token. The used token stays valid for now, because the reply
+// with the new token may be lost with its connection. The caller holds ss.mu.
 func (ss *Sessions) renew(s *session, used digest) {
 	if used == s.spent {
 		delete(ss.byToken, digestOf(s.token))
@@ -76,14 +75,14 @@ func (ss *Sessions) renew(s *session, used digest) {
 	ss.byToken[digestOf(s.token)] = s
 }
 
-// token returns the token that resumes a session.
+// token returns the token for resuming a session.
 func (ss *Sessions) token(s *session) string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return s.token
 }
 
-// confirm is called when the client has shown that it has its new token.
+// confirm is called when the client has shown knowledge of the new token.
 func (ss *Sessions) confirm(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -91,9 +90,8 @@ func (ss *Sessions) confirm(s *session) {
 	s.spent = digest{}
 }
 
-// slow ends a session whose outbox is full. It does so in a goroutine, because the
-// caller holds a stream's lock, and the code that resumes the session holds the
-// session's.
+// slow ends a session with a full outbox. slow uses a goroutine, because the caller holds a stream's lock, and the
+// code resuming the session holds the session's lock.
 func (ss *Sessions) slow(s *session) {
 	ss.registry.Run("slow", func() {
 		if l := s.connection(); l != nil {
@@ -104,10 +102,10 @@ func (ss *Sessions) slow(s *session) {
 	}, nil)
 }
 
-// claim gives the session of a token to a connection, which has the session own. The
-// connection that had it is ended and waited for. It returns nil when the token is not
-// known, was used, or is of own or of another client than of, or when the rights of of are not those with
-// which the session began, or when l itself has ended.
+// claim gives the session of a token to the connection l with the session own. The session's previous connection is
+// ended, and claim waits for the end. claim returns nil when the token is unknown or used, when the token's session
+// is own or belongs to another client than of, when the rights of of differ from the rights at the session's
+// beginning, or when l has ended.
 func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Client) *session {
 	used := digestOf(token)
 	ss.mu.Lock()
@@ -142,8 +140,8 @@ func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Client
 	}
 }
 
-// detach takes the connection, whose writer has ended, off its session, which then waits
-// for another one. It returns false when the session has ended.
+// detach separates a session from its connection, whose writer has ended; the session then waits for another
+// connection. detach returns false when the session has ended.
 func (ss *Sessions) detach(s *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,17 +169,16 @@ func (ss *Sessions) notWaiting(s *session) {
 	}
 }
 
-// expire ends a session that has got no connection in time.
+// expire ends a session that was not resumed in time.
 func (ss *Sessions) expire(s *session) {
 	ss.registry.Run("expiry", func() { ss.endWaiting(s, conn.Ending{Why: conn.EndGone}) }, nil)
 }
 
-// MakeRoom is called before a connection opens a stream. Sessions that wait for their
-// clients count towards limits.max_sessions as connections do, since their memory must
-// be bounded, and are ended to make room for connections, first the one that has waited
-// longest of the account that has most of them, so that no client can end those of others. They
-// count towards the quota of an account in the same way. A new connection alone ends none, because
-// it may be that of a client that returns.
+// MakeRoom is called before a connection opens a stream. Waiting sessions count towards limits.max_sessions like
+// connections, since their memory must be bounded. To make room for connections, MakeRoom ends waiting sessions:
+// first the longest waiting session of the account with the most waiting sessions, so that no client can end the
+// sessions of other clients. Waiting sessions count towards the quota of an account in the same way. A new connection
+// alone ends no session, because the client may be about to resume a session.
 func (ss *Sessions) MakeRoom(of *access.Account) {
 	conns := ss.registry.Count()
 	own, most := of.Core().Holds(stream.QuotaSessions)
@@ -206,7 +203,8 @@ func (ss *Sessions) waitingOf() map[*access.Account]int {
 	return of
 }
 
-// cut takes n sessions off those that wait, each the oldest of the account that has most of them. ss.mu is held.
+// cut removes n waiting sessions from the list, each the oldest of the account with the most waiting sessions. The
+// caller holds ss.mu.
 func (ss *Sessions) cut(n int) (out []*session) {
 	if n <= 0 {
 		return nil
@@ -222,7 +220,7 @@ func (ss *Sessions) cut(n int) (out []*session) {
 	return out
 }
 
-// cutOf takes the n oldest sessions of an account off those that wait. ss.mu is held.
+// cutOf removes the n oldest waiting sessions of an account from the list. The caller holds ss.mu.
 func (ss *Sessions) cutOf(of *access.Account, n int) (out []*session) {
 	ss.waiting = slices.DeleteFunc(ss.waiting, func(s *session) bool {
 		if s.account != of || len(out) >= n {
@@ -234,15 +232,15 @@ func (ss *Sessions) cutOf(of *access.Account, n int) (out []*session) {
 	return out
 }
 
-// end ends a session: it returns when every frame has ended. Its connection writes what
-// is left, or discards it.
+// end ends a session, and returns when every frame has ended. The session's connection writes the queued messages, or
+// discards them.
 func (ss *Sessions) end(s *session, e conn.Ending) {
 	if s.markOver(false) {
 		ss.close(s, e)
 	}
 }
 
-// endWaiting ends a session unless it has a connection.
+// endWaiting ends a session without a connection.
 func (ss *Sessions) endWaiting(s *session, e conn.Ending) {
 	if s.markOver(true) {
 		ss.close(s, e)
@@ -250,7 +248,7 @@ func (ss *Sessions) endWaiting(s *session, e conn.Ending) {
 	}
 }
 
-// close removes a session that has ended and closes its streams.
+// close removes an ended session and closes the session's streams.
 func (ss *Sessions) close(s *session, e conn.Ending) {
 	ss.mu.Lock()
 	delete(ss.byToken, digestOf(s.token))
@@ -261,8 +259,7 @@ func (ss *Sessions) close(s *session, e conn.Ending) {
 	s.closeStreams(e)
 }
 
-// GoAway tells every client that the server is going to shut down, and that it has
-// until then.
+// GoAway tells every client that the server shuts down at until.
 func (ss *Sessions) GoAway(until time.Time) {
 	ss.mu.Lock()
 	ss.closing, ss.until = true, until
@@ -293,11 +290,11 @@ func (ss *Sessions) list() []*session {
 // Stats is a snapshot of the sessions.
 type Stats struct {
 	Sessions    int   // with or without a connection
-	Waiting     int   // those without
+	Waiting     int   // sessions without a connection
 	ReplayBytes int64 // of kept endings
 
-	Credits       int // frames that clients may send before they have to wait, over all streams
-	WithoutCredit int // streams whose clients have to wait
+	Credits       int // frames that clients may send without waiting, over all streams
+	WithoutCredit int // streams whose clients must wait
 }
 
 // Stats returns a snapshot of the counters.
@@ -317,6 +314,5 @@ func (ss *Sessions) Stats() Stats {
 	return st
 }
 
-// Refused returns the counts of the frames that were refused because their stream was
-// not open.
+// Refused returns the counts of the frames refused because their stream was not open.
 func (ss *Sessions) Refused() stream.Totals { return ss.noStream.Totals() }

@@ -25,8 +25,8 @@ func (c *channel) Done(why stream.CloseReason) {
 	c.push(conn.Entry{Source: &closedNotice{c, why}})
 }
 
-// refuse ends a frame that is not submitted to the stream, and counts it: as dropped for
-// why, or as failed when err is set. The stream's lock may be held.
+// refuse ends a frame before the stream, and counts the frame: as dropped for why, or, with err, as failed. The
+// caller may hold the stream's lock.
 func (c *channel) refuse(seq uint64, why stream.Reason, err error) {
 	r := c.stream.Load().Refuse(&stream.Frame{Seq: seq}, why, err)
 	if err != nil {
@@ -36,21 +36,20 @@ func (c *channel) refuse(seq uint64, why stream.Reason, err error) {
 	c.drop(seq, why)
 }
 
-// fail ends a frame that the stream has refused, which it has counted.
+// fail ends a frame refused, and already counted, by the stream.
 func (c *channel) fail(seq uint64, err error) {
 	c.push(conn.Entry{Source: (*endings)(c), Result: &stream.Result{Outcome: stream.Failed, Err: err, Seq: seq}})
 }
 
-// drop records a dropped frame. Drops that are recorded when the writer gets to their
-// entry are sent together.
+// drop records a dropped frame. The writer sends all drops recorded by the time of their entry together.
 func (c *channel) drop(seq uint64, why stream.Reason) {
 	if c.drops.note(seq, why) {
 		c.push(conn.Entry{Source: (*dropNotice)(c)})
 	}
 }
 
-// endUndecoded ends the frames that are left in the decoder of a stream which has ended
-// by itself. The stream's lock may be held.
+// endUndecoded ends the frames left in the decoder after the stream has ended by itself. The caller may hold the
+// stream's lock.
 func (c *channel) endUndecoded(why stream.CloseReason) {
 	d := c.decoder.Load()
 	if d == nil {

@@ -8,8 +8,8 @@ import (
 
 func isVideo(c stream.Codec) bool { return c >= stream.H264 && c <= stream.AV1 }
 
-// openDecoder returns the decoder of a stream of inter-coded video, which it opens if
-// needed. It is nil for single pictures. The reader calls it.
+// openDecoder returns the decoder of a stream of inter-coded video, and opens the decoder if necessary. For single
+// pictures the decoder is nil. The reader calls openDecoder.
 func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decoder, error) {
 	d := c.decoder.Load()
 	switch {
@@ -34,14 +34,14 @@ func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decode
 		return nil, err
 	}
 	c.decoder.Store(d)
-	if st.IsFinished() { // its Done did not see the decoder
+	if st.IsFinished() { // the stream's Done came before the decoder
 		d.Close()
 	}
 	return d, nil
 }
 
-// markLost records that a frame did not reach the stream: windows start again, and a
-// video is decoded again from its next key frame.
+// markLost records that a frame did not reach the stream: windows start again, and video decoding resumes at the next
+// key frame.
 func (c *channel) markLost() {
 	c.stream.Load().MarkDiscontinuity()
 	if d := c.decoder.Load(); d != nil {
@@ -49,7 +49,7 @@ func (c *channel) markLost() {
 	}
 }
 
-// flush drops the frames that are not yet in a batch.
+// flush drops the frames not yet in a batch.
 func (c *channel) flush(st *stream.Stream) {
 	st.Flush()
 	if d := c.decoder.Load(); d != nil {
@@ -57,7 +57,7 @@ func (c *channel) flush(st *stream.Stream) {
 	}
 }
 
-// close closes the stream when the client asks for it. The reader calls it.
+// close closes the stream at the client's request. The reader calls close.
 func (c *channel) close(st *stream.Stream) {
 	if d := c.decoder.Load(); d != nil {
 		if c.reader.closing {

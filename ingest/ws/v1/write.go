@@ -10,9 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// A channel puts three kinds of entries into the outbox: the ending of a frame, a
-// notice of drops, and the end of the stream. Their contents are determined by the
-// writer goroutine when they are written.
+// A channel puts three kinds of entries into the outbox: the ending of a frame, a notice of drops, and the end of the
+// stream. The writer goroutine determines the content at the time of the write.
 type (
 	endings      channel
 	dropNotice   channel
@@ -37,7 +36,7 @@ func (*dropNotice) Released(bool) {}
 // Released implements conn.Source.
 func (*closedNotice) Released(bool) {}
 
-// Write writes the result or error of a frame, and keeps it for a client that loses it.
+// Write writes the result or error of a frame, and keeps the ending for a client that loses the connection.
 func (e *endings) Write(w *conn.Writer, r *stream.Result) {
 	c := (*channel)(e)
 	if !r.Partial {
@@ -53,7 +52,8 @@ func (e *endings) Write(w *conn.Writer, r *stream.Result) {
 		if r.Width > 0 {
 			c.writer.pace.frameSize = [2]int{r.Width, r.Height}
 		}
-		c.measure(w, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0) // a frame that completed no window has no times
+		// a frame without a completed window has no times
+		c.measure(w, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0)
 	}
 	c.closeIfLast()
 }
@@ -75,7 +75,7 @@ func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c.closeIfLast()
 }
 
-// Write writes that the stream has ended.
+// Write writes the end of the stream.
 func (n *closedNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c := n.c
 	c.writer.end = n.why
@@ -83,14 +83,13 @@ func (n *closedNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c.writeClosed(w)
 }
 
-// writeClosed writes that the stream has ended; c.writer.end is set.
+// writeClosed writes the end of the stream; c.writer.end is set.
 func (c *channel) writeClosed(w *conn.Writer) {
 	c.write(w, &wire.Closed{SID: c.sid, Reason: string(c.writer.end), Totals: c.totals()})
 }
 
-// encode encodes the ending of a frame, and returns the outcome in the message: a
-// result that cannot be sent becomes an error. The message is valid until the encoder
-// is used again or r is released.
+// encode encodes the ending of a frame, and returns the outcome in the message: an unsendable result becomes an
+// error. The message is valid until the encoder is used again or r is released.
 func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, ending stream.Outcome) {
 	err := r.Err
 	if r.Outcome == stream.Answered {
@@ -108,7 +107,7 @@ func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBin
 	return e.Text, false, stream.Failed
 }
 
-// traceOf returns the trace of an ending, "" if the client has not asked for it.
+// traceOf returns the trace of an ending, "" unless the client has asked for traces.
 func (c *channel) traceOf(r *stream.Result) string {
 	if !c.traced || r.Trace == (stream.TraceID{}) {
 		return ""
