@@ -1,11 +1,6 @@
 package codec
 
-import (
-	"bytes"
-	"fmt"
-	"image/png"
-	"testing"
-)
+import "testing"
 
 func benchJPEG(b *testing.B, w, h int, tg Target) {
 	d := NewDecoder(Limits{})
@@ -66,33 +61,6 @@ func BenchmarkRGB24To400(b *testing.B)  { benchRaw(b, RGB24, Target{Width: 400, 
 func BenchmarkRGB24Floats(b *testing.B) { benchRaw(b, RGB24, Target{Layout: NCHW, Type: FP32}) }
 func BenchmarkNV12To224(b *testing.B)   { benchRaw(b, NV12, nchw224) }
 func BenchmarkNV12Full(b *testing.B)    { benchRaw(b, NV12, Target{}) }
-
-// A PNG of the photo, also for comparison with image/png, the decoder used before.
-func BenchmarkPNG(b *testing.B) {
-	for _, size := range [][2]int{{640, 480}, {1280, 720}, {4000, 3000}} {
-		pic := pngOf(b, busy(size[0], size[1]))
-		tg := Target{Width: 320, Height: 240}
-		dst := make([]byte, tg.Size(320, 240))
-		name := fmt.Sprintf("%dx%d", size[0], size[1])
-		b.Run(name, func(b *testing.B) {
-			d := NewDecoder(Limits{})
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := d.Decode(pic, tg, dst); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(name+"/image-png", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := png.Decode(bytes.NewReader(pic)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 func BenchmarkHeader(b *testing.B) {
 	pic := jpegOf(b, scene(640, 480), 90)

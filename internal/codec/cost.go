@@ -15,7 +15,7 @@ func (i *Info) Cost(n int) time.Duration {
 	case i.Kind == JPEG:
 		perPixel, perByte = 2, 12
 	case i.Kind == PNG:
-		perPixel, perByte = 4, 6
+		perPixel, perByte = 9, 12
 	case i.webpLossless:
 		perPixel, perByte = 12, 20
 	default:

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"compress/zlib"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"image/png"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
@@ -70,6 +72,19 @@ func (f pngFile) encode(t testing.TB, random *rand.Rand) []byte {
 		packed = packed[n:]
 	}
 	return append(out, pngChunk("IEND", nil)...)
+}
+
+func deflated(t testing.TB, b []byte, level int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := zlib.NewWriterLevel(&out, level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(b); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 // pngFiles has every colour type and bit depth, interlaced or not, with and without
@@ -237,6 +252,19 @@ func TestPNGTakesNoMemoryForItsPixels(t *testing.T) {
 	d.deadline = time.Time{}
 	if n := testing.AllocsPerRun(3, func() { _, _ = d.Decode(b, Target{Width: 50, Height: 50}, dst) }); n > 1 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Compressed data without any output end at the deadline, too: the decompressor returns to no row meanwhile.
+func TestSlowPNGWithoutPixels(t *testing.T) {
+	empty := []byte{0x78, 0x9c}
+	for range 2_000_000 { // four blocks of the fixed code, 10 bits each: not the last block, the code 1, the end of the block
+		empty = append(empty, 0x02, 0x08, 0x20, 0x80, 0x00)
+	}
+	b := slices.Concat(pngHeaderOf(16, 16)[:33], pngChunk("IDAT", empty), pngChunk("IEND", nil))
+	d := NewDecoder(Limits{MaxTime: time.Millisecond})
+	if _, err := d.Decode(b, Target{Width: 8, Height: 8}, make([]byte, 8*8*3)); !errors.Is(err, ErrSlow) {
+		t.Errorf("%v, want %v", err, ErrSlow)
 	}
 }
 
