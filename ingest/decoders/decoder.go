@@ -17,43 +17,40 @@ import (
 )
 
 const (
-	// maxLag is the longest time by which decoding may lag behind in `latest`; then the
-	// chunks before a key frame are discarded.
+	// maxLag is the maximum delay of decoding in `latest`. Above maxLag, the chunks before a key frame are discarded.
 	maxLag = time.Second
-	// maxWaiting is the most chunks that wait for ffmpeg, whatever their age.
+	// maxWaiting is the maximum number of chunks waiting for ffmpeg, whatever their age.
 	maxWaiting = 256
-	// maxAhead is, in `latest`, the most chunks in ffmpeg and its pipe, which cannot be
-	// discarded any more. A key frame may exceed it: ffmpeg continues with it even if
-	// it has returned no pictures for the chunks before.
+	// maxAhead is, in `latest`, the maximum number of chunks in ffmpeg and its pipe, where chunks cannot be discarded
+	// any more. A key frame may exceed maxAhead: ffmpeg continues with a key frame even if earlier chunks had no
+	// pictures.
 	maxAhead = 4
 	// maxWritten is the most chunks in ffmpeg in any case.
 	maxWritten = 64
-	// chunkTimeout is the longest time that ffmpeg may take for a chunk, its own start
-	// included.
+	// chunkTimeout is the maximum time of ffmpeg for a chunk, including the start of ffmpeg.
 	chunkTimeout = 10 * time.Second
 	// keyFrameInterval is the least time between two requests for a key frame.
 	keyFrameInterval = time.Second
-	// maxParameterSets is the largest size of parameter sets that are sent separately,
-	// in bytes.
+	// maxParameterSets is the maximum size in bytes of separately sent parameter sets.
 	maxParameterSets = 64 << 10
 	// The bounds of the wait before a failed ffmpeg is started again.
 	minBackoff, maxBackoff = 200 * time.Millisecond, 10 * time.Second
 )
 
-// chunk is one chunk that is being decoded.
+// chunk is a chunk in the decoder.
 type chunk struct {
-	frame         stream.Frame // without its payload
+	frame         stream.Frame // without payload
 	at            stream.Instant
 	data          []byte
 	lease         *buf.Buf
 	info          video.Chunk
-	parameterSets []byte // that are put in front of it
-	ended         bool   // its frame has its ending: its decoded frame is discarded
-	n             uint64 // its number in its run
+	parameterSets []byte // put in front of data
+	ended         bool   // the frame has its ending: the decoded frame will be discarded
+	n             uint64 // number in the run
 }
 
-// Decoder decodes one video. Feed, Configure, Flush and End are for one
-// goroutine; Close may be called by any, also with the stream's lock held.
+// Decoder decodes one video. One goroutine calls Feed, Configure, Flush and End. Any goroutine may call Close, even
+// with the stream's lock held.
 type Decoder struct {
 	pool   *Pool
 	codec  stream.Codec
@@ -65,7 +62,7 @@ type Decoder struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // one slot: queue, ended or closed has changed
 	done   chan struct{} // closed when all goroutines have ended
-	placed bool          // it has a place; for run
+	placed bool          // the decoder has a place; for run
 
 	discarded atomic.Uint64 // chunks
 
@@ -77,7 +74,7 @@ type Decoder struct {
 	regions       bool     // a frame had a region: from now on whole pictures are decoded at full size
 	ended         bool     // no further chunk will be fed
 	closed        bool
-	parameterSets []byte         // those that were sent separately
+	parameterSets []byte         // separately sent parameter sets
 	parameterInfo video.Chunk    // parsed from parameterSets
 	requestedAt   stream.Instant // when a key frame was last requested
 	retryAt       stream.Instant // ffmpeg is not started before this time
@@ -88,8 +85,8 @@ type Decoder struct {
 // Codec returns the codec of the chunks.
 func (d *Decoder) Codec() stream.Codec { return d.codec }
 
-// Configure takes parameter sets that the encoder sends separately from its chunks. For
-// H.264 they are put in front of key frames; the other codecs need none.
+// Configure takes parameter sets sent separately from the chunks. For H.264 the sets are put in front of key frames;
+// the other codecs need no parameter sets.
 func (d *Decoder) Configure(sets []byte) error {
 	if len(sets) > maxParameterSets {
 		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets), maxParameterSets)
@@ -110,9 +107,8 @@ func (d *Decoder) Configure(sets []byte) error {
 	return nil
 }
 
-// Feed takes one chunk, received at now, whose bytes are f.Payload, and takes over
-// f.Lease. It does not block. The frame's ending is passed to the stream, or to
-// Client.Refused.
+// Feed takes one chunk, received at now, with its bytes in f.Payload, and takes over f.Lease. Feed does not block.
+// The frame's ending goes to the stream, or to Client.Refused.
 func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	c := &chunk{at: now, data: f.Payload, lease: f.Lease}
 	f.Payload, f.Lease = nil, nil
@@ -148,8 +144,8 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 		err = stream.Errorf(stream.TooLarge, "frame", "is a key frame of %d x %d pixels in %d bytes: at most %d pixels a byte are allowed (limits.max_pixels_per_byte)", c.info.Width, c.info.Height, len(c.data), d.pool.opts.MaxPerByte)
 	case info.Key:
 		c.parameterSets = d.parameterSets
-		// The lost frames have ended already, but frames before them may still be in
-		// flight: nothing is assembled of those and this frame.
+		// The lost frames have ended already, but earlier frames may still be in flight: the discontinuity keeps the
+		// stream from assembling earlier frames with this frame.
 		c.frame.Discontinuity = f.Discontinuity || d.skipping
 		d.skipping = false
 	case f.Discontinuity:
@@ -157,7 +153,7 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 	why := stream.Undecoded
 	if err == nil && d.client.Account.MayDecode(now) != nil {
-		d.skipping, why = true, stream.OverQuota // what is fed already is decoded, and charged
+		d.skipping, why = true, stream.OverQuota // already fed chunks are decoded and charged
 	}
 	d.skipping = d.skipping || err != nil
 	lost := d.skipping
@@ -177,8 +173,8 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 }
 
-// need returns the size to which ffmpeg scales pictures: what the model needs, or the full
-// size when regions of pictures were asked for.
+// need returns the size to which ffmpeg scales pictures: the size needed by the model, or the full size after a
+// request for a region of a picture.
 func (d *Decoder) need() video.Need {
 	d.mu.Lock()
 	regions := d.regions
@@ -189,9 +185,8 @@ func (d *Decoder) need() video.Need {
 	return sources.NeedOf(d.st.Model())
 }
 
-// takeLate takes those chunks off the queue and returns them with which ffmpeg is too
-// late: the chunks before the newest key frame, or all chunks when that is too late as
-// well. mu is held.
+// takeLate removes late chunks from the queue and returns the chunks: the chunks before the newest key frame, or all
+// chunks when the key frame is too late as well. mu is held.
 func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
 	if len(d.queue) == 0 || len(d.queue) < maxWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < maxLag) {
 		return nil
@@ -210,8 +205,7 @@ func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
 	return late
 }
 
-// Flush ends the frames that are not decoded yet as flushed. They are still decoded,
-// because later ones need them.
+// Flush ends all undecoded frames as flushed. Their chunks are still decoded, because later chunks need them.
 func (d *Decoder) Flush() {
 	var all []*chunk
 	d.mu.Lock()
@@ -229,7 +223,7 @@ func (d *Decoder) Flush() {
 	}
 }
 
-// End says that no further chunk will be fed. Chunks that were fed are decoded.
+// End means that no further chunk will be fed. Chunks already fed are decoded.
 func (d *Decoder) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -237,12 +231,12 @@ func (d *Decoder) End() {
 	d.signal()
 }
 
-// Finished is closed when the decoder was closed or has ended, and every frame that Close
-// did not return has been passed to the stream.
+// Finished is closed after the decoder was closed or has ended, and every frame not returned by Close has been passed
+// to the stream.
 func (d *Decoder) Finished() <-chan struct{} { return d.done }
 
-// Close stops decoding and returns the frames that are not decoded yet. The caller has
-// to end them: Client.Refused is not called for them. It does not block.
+// Close stops decoding and returns the undecoded frames. The caller has to end these frames: Close does not call
+// Client.Refused. Close does not block.
 func (d *Decoder) Close() (left []stream.Frame) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,9 +297,8 @@ func (d *Decoder) endFrame(c *chunk, why stream.Reason, err error) {
 	}
 }
 
-// SkipToKeyFrame discards the chunks up to the next key frame, and requests one. It is
-// also called when a chunk was lost before it was fed: later chunks cannot be decoded
-// without it.
+// SkipToKeyFrame discards the chunks up to the next key frame, and requests a key frame. Call SkipToKeyFrame also
+// when a chunk was lost before Feed: later chunks cannot be decoded without the lost chunk.
 func (d *Decoder) SkipToKeyFrame() {
 	d.mu.Lock()
 	d.skipping = true
@@ -313,7 +306,7 @@ func (d *Decoder) SkipToKeyFrame() {
 	d.requestKeyFrame()
 }
 
-// requestKeyFrame asks the client for a key frame, unless that was done a moment ago.
+// requestKeyFrame asks the client for a key frame, at most once in a short interval.
 func (d *Decoder) requestKeyFrame() {
 	now := stream.Now()
 	d.mu.Lock()

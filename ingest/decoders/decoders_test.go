@@ -34,10 +34,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the time-out of every wait in these tests; none should come near it.
+// patience limits every wait in these tests. No wait should come close.
 const patience = 30 * time.Second
 
-// rig is a decoder with a stream whose frames are answered at once.
+// rig is a decoder with a stream that answers frames at once.
 type rig struct {
 	*decoders.Decoder
 	t    *testing.T
@@ -46,16 +46,16 @@ type rig struct {
 	mem  *buf.Pool
 	now  stream.Instant
 	of   *stream.Account
-	runs sync.WaitGroup // frames that are being answered; their memory is given back after their ending
+	runs sync.WaitGroup // frames being answered; memory is released after the ending
 
 	mu     sync.Mutex
 	log    []string // "seq how", in the order of the endings
-	breaks []uint64 // frames that came with a discontinuity
-	sizes  []string // of the frames and the pictures that they were scaled from, in the order of their seq
+	breaks []uint64 // frames with a discontinuity
+	sizes  []string // sizes of the frames and of the unscaled pictures, in the order of seq
 	asked  int      // for key frames
 	told   []slog.Record
 	why    map[uint64]string // the texts of errors
-	news   chan struct{}     // one slot: something of the above changed
+	news   chan struct{}     // one slot: a field above changed
 }
 
 func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
@@ -188,7 +188,7 @@ func (r *rig) AddWaiting(int)        {}
 func (r *rig) Ended(*stream.Request) {}
 func (r *rig) Detach(*stream.Stream) {}
 
-// It is also the stream's sink.
+// rig is also the stream's sink.
 func (r *rig) Push(q *stream.Result) {
 	how := q.Outcome.String()
 	switch q.Outcome {
@@ -230,8 +230,7 @@ func stuck(t *testing.T) {
 // silent is a chunk of H.264 without a picture: a delimiter and an empty message.
 var silent = []byte{0, 0, 0, 1, 9, 0x30, 0, 0, 0, 1, 6, 5, 1, 0xAA, 0x80}
 
-// Chunks that wait when the end was reported stay, whatever is fed after it, and end
-// once.
+// Chunks waiting at the end of the video stay, whatever is fed afterwards, and end once.
 func TestChunkAfterTheEnd(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
@@ -260,23 +259,21 @@ func TestChunkAfterTheEnd(t *testing.T) {
 	}
 }
 
-// The number of chunks that ffmpeg has not answered is bounded, in `latest` too, which
-// has no credit.
+// The number of chunks unanswered by ffmpeg is limited, also in `latest`, where no credit limits chunks.
 func TestWaitingIsBounded(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
 	r := newRig(t, stream.VP8, stream.Latest)
 	const n = 5000
 	for i := range n {
-		r.feed(i, list[i%2]) // each second one is a key frame
+		r.feed(i, list[i%2]) // each second chunk is a key frame
 	}
 	if left := n - len(r.endings()); left > 330 {
 		t.Errorf("%d of %d chunks wait", left, n)
 	}
 }
 
-// Chunks without pictures lead to a request for a key frame, with which the video
-// continues.
+// After chunks without pictures the decoder requests a key frame, and the video continues with the key frame.
 func TestPicturesThatDoNotCome(t *testing.T) {
 	list := videotest.Chunks(t, "h264", 64, 48, 2)
 	r := newRig(t, stream.H264, stream.Latest)
@@ -304,10 +301,10 @@ func TestPicturesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// A picture that is larger than its chunk's header says, and than is allowed, is refused as what it is.
+// A picture larger than allowed and larger than its chunk's header says is refused as too large.
 func TestLargerThanItsHeader(t *testing.T) {
 	small, large := videotest.Chunks(t, "h264", 64, 48, 1)[0], videotest.Chunks(t, "h264", 128, 96, 1)[0]
-	unit := bytes.Index(small, []byte{0, 0, 0, 1, 0x67}) // its sequence parameter set
+	unit := bytes.Index(small, []byte{0, 0, 0, 1, 0x67}) // the sequence parameter set
 	end := unit + 4 + bytes.Index(small[unit+4:], []byte{0, 0, 0, 1})
 	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.MaxPixels = 64 * 48 })
 	r.feed(0, append(large, small[unit:end]...))
@@ -323,14 +320,14 @@ func TestLargerThanItsHeader(t *testing.T) {
 	}
 }
 
-// A waiting key frame is kept when the chunks before it are too late.
+// A waiting key frame is kept when earlier chunks are too late.
 func TestLateUpToAKeyFrame(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
 	r := newRig(t, stream.VP8, stream.Latest)
 	r.feed(0, append(slices.Clone(list[0]), make([]byte, 100<<10)...)) // more than a pipe holds
 	for end := time.Now().Add(patience); child.Live() == 0 && time.Now().Before(end); {
-		runtime.Gosched() // until it is taken
+		runtime.Gosched() // until the chunk is taken
 	}
 	for i := 1; i < 10; i++ {
 		r.feed(i, list[1])
@@ -364,14 +361,14 @@ func TestFrameAfterAGap(t *testing.T) {
 	r.ended(7)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	slices.Sort(r.breaks) // two goroutines noted them
+	slices.Sort(r.breaks) // appended by two goroutines
 	if !slices.Equal(r.breaks, []uint64{0, 5}) {
 		t.Errorf("frames %d say that they do not follow", r.breaks)
 	}
 }
 
-// Frames have the size that the model needs, and the full size from the first key frame
-// on after a region was asked for. A new size of the video needs no region.
+// Frames have the size needed by the model, and the full size from the first key frame after a request for a region.
+// A new size of the video does not need a region.
 func TestSizes(t *testing.T) {
 	region := func(f *stream.Frame) { f.Region = stream.Region{X: 10, Y: 10, Width: 20, Height: 20} }
 	small, large := videotest.Chunks(t, "vp8", 160, 120, 2), videotest.Chunks(t, "vp8", 320, 200, 2)
@@ -402,7 +399,7 @@ func TestSizes(t *testing.T) {
 			r.ended(test.frames)
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			slices.Sort(r.sizes) // several goroutines noted them
+			slices.Sort(r.sizes) // appended by several goroutines
 			if !slices.Equal(r.sizes, test.want) || r.asked != test.asked {
 				t.Errorf("frames %q, want %q; asked %d times for a key frame", r.sizes, test.want, r.asked)
 			}
@@ -410,8 +407,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A video whose device fails continues in software from the next key frame on, at once,
-// and its client is not blamed.
+// After a device failure a video continues in software from the next key frame on, at once, without blaming the
+// client.
 func TestDeviceFails(t *testing.T) {
 	uses := videotest.Hardware(t, true)
 	list := videotest.Chunks(t, "h264", 64, 48, 5)
@@ -440,12 +437,12 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A decoder has a place from its first key frame until it has ended, and each frame ends once
-// when the decoder is closed while frames are in it.
+// A decoder has a place from its first key frame until its end. Closing the decoder with frames inside ends each
+// frame once.
 func TestPlaces(t *testing.T) {
 	list := videotest.Chunks(t, "vp9", 64, 48, 10)
 	r := newRig(t, stream.VP9, stream.Every)
-	var silent []*decoders.Decoder // they take no place
+	var silent []*decoders.Decoder // without places
 	for range 16 {
 		d, err := r.pool.Open(stream.VP8, r.st, r.mem, decoders.Client{KeyFrame: func() {}})
 		if err != nil {
@@ -504,7 +501,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A client has the places of its quota, and others keep theirs.
+// A client can take the places of its quota; other clients keep their places.
 func TestPlacesOfAClient(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 3 })
@@ -549,7 +546,7 @@ func TestPlacesOfAClient(t *testing.T) {
 		}
 	}
 	feed(all[2], "result")
-	feed(r.Decoder, "result") // its client is not bounded
+	feed(r.Decoder, "result") // the client has no limit
 	all[0].Close()
 	<-all[0].Finished()
 	feed(all[1], "result")
@@ -565,8 +562,8 @@ func TestPlacesOfAClient(t *testing.T) {
 	}
 }
 
-// What an ffmpeg needs is charged to the memory budget as long as it runs. Without room for it a key frame ends as such,
-// and a later one is decoded.
+// The memory of an ffmpeg is charged to the memory budget while the ffmpeg runs. Without room, a key frame ends with
+// the budget's error, and a later key frame is decoded.
 func TestMemory(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	r := newRig(t, stream.VP9, stream.Every)
@@ -591,12 +588,13 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// The memory of a client's videos counts in the share of its messages, and in that of its account over all its connections. With
-// that used up a key frame ends as such, while others' are decoded.
+// The memory of a client's videos counts in the share of the client's messages, and in the share of the account over
+// all its connections. With the share used up, a key frame ends with the share's error; other clients' key frames are
+// decoded.
 func TestShareOfVideos(t *testing.T) {
 	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
 	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 8 })
-	r.mem.LimitShares(2) // of 1 GiB, room for one
+	r.mem.LimitShares(2) // of 1 GiB, room for one video
 	share := r.mem.Stats().Budget / 50
 	var accounts [2]stream.Account
 	var connections [3]buf.Share
@@ -648,7 +646,7 @@ func TestShareOfVideos(t *testing.T) {
 	r.mem.RefundFrom(share)
 }
 
-// The size in the header of a key frame is bounded by its bytes, as that of a picture is.
+// The number of bytes limits the size in a key frame's header, as for pictures.
 func TestTooFewBytesForItsSize(t *testing.T) {
 	const w, h = 8191, 6000
 	r := newRig(t, stream.VP8, stream.Every)
@@ -661,7 +659,7 @@ func TestTooFewBytesForItsSize(t *testing.T) {
 	}
 }
 
-// niceOf returns the nice values of the ffmpegs that this process has started.
+// niceOf returns the nice values of the ffmpegs started by this process.
 func niceOf(t *testing.T) (out []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -671,7 +669,7 @@ func niceOf(t *testing.T) (out []int) {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		name, rest, _ := strings.Cut(string(text), ") ")
 		f := strings.Fields(rest) // from the third field of proc(5) on
@@ -687,8 +685,8 @@ func niceOf(t *testing.T) (out []int) {
 	return out
 }
 
-// An ffmpeg that decodes for a client gives way to the server's own threads, and its memory is taken off the limit of the
-// server's heap while it runs.
+// An ffmpeg of a client has a lower priority than the server's own threads. While the ffmpeg runs, its memory reduces
+// the limit of the server's heap.
 func TestDecodersGiveWay(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("priorities of processes are read from /proc")
@@ -719,11 +717,12 @@ func TestDecodersGiveWay(t *testing.T) {
 	}
 }
 
-// TestQuotaOfDecoding: a client is charged for the processor time of its ffmpegs, and chunks that come while it is over its quota are
-// dropped as `quota`, without a request for a key frame; when it has made up for that, decoding goes on with the next one.
+// A client is charged for the processor time of its ffmpegs. While the client is over its quota, chunks are dropped
+// as `quota` without a request for a key frame. Once the quota is restored, decoding continues with the next key
+// frame.
 func TestQuotaOfDecoding(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
-	used := func() time.Duration { // by the children that have ended
+	used := func() time.Duration { // processor time of ended children
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
 			t.Fatal(err)
@@ -758,8 +757,8 @@ func TestQuotaOfDecoding(t *testing.T) {
 	}
 }
 
-// TestVideoThatOnlyComputes: an ffmpeg that decodes and gives no pictures is ended, with an error that names the setting; it is counted, and its
-// client is charged. Another video goes on, and so does this one, with a key frame.
+// An ffmpeg that computes without returning pictures is ended with an error that names the setting, and is counted;
+// the client is charged. Other videos go on, and this video continues with a key frame.
 func TestVideoThatOnlyComputes(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the processor time of a child that runs is not known here")
@@ -790,7 +789,7 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	feedOther(1001)
 	r.ended(2 + hidden + 1)
 	got := r.endings()
-	for i := range hidden { // those that come after its end wait for a key frame
+	for i := range hidden { // chunks after the end of ffmpeg wait for a key frame
 		if seq := fmt.Sprint(1 + i); !slices.Contains(got, seq+" timeout") && (i == 0 || !slices.Contains(got, seq+" undecoded")) {
 			t.Fatalf("frame %s in %q", seq, got)
 		}
@@ -819,7 +818,7 @@ func TestVideoThatOnlyComputes(t *testing.T) {
 	}
 }
 
-// A panic ends one video and is logged; its place is free again.
+// A panic ends one video and is logged. The video's place is free again.
 func TestPanic(t *testing.T) {
 	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 2 })
 	d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{Refused: func(*stream.Frame, error) { panic("a fault") }})
@@ -859,7 +858,7 @@ func TestReorderedVideo(t *testing.T) {
 	}
 }
 
-// A video continues with a key frame after its ffmpeg was killed.
+// After a kill of its ffmpeg, a video continues with a key frame.
 func TestKilled(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	real := testneeds.Program(t, "ffmpeg")
@@ -886,7 +885,7 @@ func TestKilled(t *testing.T) {
 	}
 	r.until("it is told", func() bool { return r.asked > 0 && len(r.told) > 0 })
 	seq := 0
-	for end := time.Now().Add(patience); time.Now().Before(end); { // it is not started anew at once
+	for end := time.Now().Add(patience); time.Now().Before(end); { // ffmpeg is not restarted at once
 		seq++
 		r.feed(seq, list[0])
 		r.ended(seq + 1)

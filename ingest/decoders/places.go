@@ -6,7 +6,8 @@ import (
 	"millrace/stream"
 )
 
-// places bounds the videos that are decoded at once: of all clients together, and by the quota of each.
+// places limits the number of videos decoded at the same time: for all clients together, and by the quota of each
+// client.
 type places struct {
 	max int
 
@@ -14,7 +15,8 @@ type places struct {
 	taken int
 }
 
-// free returns nil if there is a place for a client: else Overloaded, or FlowControl when its quota is used up.
+// free returns nil if there is a place for a client, Overloaded if not, or FlowControl if the client's quota is used
+// up.
 func (p *places) free(of *stream.Account) error {
 	err := p.take(of)
 	if err == nil {

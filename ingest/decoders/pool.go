@@ -15,16 +15,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Options are a Pool's settings. A zero field takes its default.
+// Options are a Pool's settings. Zero fields take their defaults.
 type Options struct {
 	ingest.Limits                 // MaxDecoders at once, of MaxPixels at most
-	Hardware      *video.Hardware // decodes where it can; nil = software
+	Hardware      *video.Hardware // hardware decoding where supported; nil = software
 	Sandbox       bool            // confines ffmpeg, as for video.DecoderOptions
 	Log           *slog.Logger
 }
 
-// Pool bounds the number of videos that are decoded at once. It is safe for concurrent
-// use.
+// Pool limits the number of videos decoded at the same time. Pool is safe for concurrent use.
 type Pool struct {
 	opts   Options
 	places places
@@ -44,40 +43,39 @@ func NewPool(o Options) *Pool {
 	})}
 }
 
-// Running returns how many videos have a place: those that have begun with a key frame.
+// Running returns the number of videos with a place. A video takes a place with its first key frame.
 func (p *Pool) Running() int { return p.places.used() }
 
-// TooSlow returns how many ffmpegs were ended because they used limits.max_decode_time without a picture.
+// TooSlow returns the number of ffmpegs ended for using limits.max_decode_time without returning a picture.
 func (p *Pool) TooSlow() uint64 { return p.tooSlow.Load() }
 
 // Goroutines returns how many goroutines run, by name.
 func (p *Pool) Goroutines() map[string]int { return p.group.Counts() }
 
-// Close refuses new videos and returns when every decoder has ended. The caller must
-// have closed all of them.
+// Close refuses new videos and waits for the end of every decoder. The caller must have closed all decoders.
 func (p *Pool) Close() {
 	p.group.Stop()
 	p.group.Wait()
 }
 
-// Client is called with what cannot be passed to the stream. Calls must not block.
+// Client has the callbacks for events that do not go to the stream. Calls must not block.
 type Client struct {
-	// Account is the client's, which is charged for its places (quotas.decoders) and the processor time of its
-	// ffmpegs (quotas.decode); nil = it has no quotas.
+	// Account is charged for the client's places (quotas.decoders) and for the processor time of the client's ffmpegs
+	// (quotas.decode); nil = no quotas.
 	Account *stream.Account
-	// Share is that of the client's messages, in which the memory of its ffmpeg counts, too (memory.client_share); nil = it has none.
+	// Share is the share of the client's messages. The memory of the client's ffmpeg also counts in Share
+	// (memory.client_share); nil = no share.
 	Share *buf.Share
-	// KeyFrame requests a key frame; it is called at most once a second.
+	// KeyFrame requests a key frame, at most once a second.
 	KeyFrame func()
-	// Refused is called with a frame that the stream did not accept because it has
-	// closed.
+	// Refused is called with a frame refused by a closed stream.
 	Refused func(f *stream.Frame, err error)
 }
 
-// Open returns the decoder of a video of the given codec, whose frames are submitted to
-// st. It must be closed. It takes a place with its first key frame, which ends as Overloaded
-// when others have taken all of them. Errors: Overloaded (they have now), Unavailable (there is
-// no ffmpeg), InvalidArgument (the codec is of single pictures) and Draining (the pool is closed).
+// Open returns the decoder of a video of the given codec. The decoder submits the frames to st. Close the decoder
+// after use. The first key frame takes a place, and ends as Overloaded when no place is free. Errors: Overloaded (no
+// place is free now), Unavailable (no ffmpeg), InvalidArgument (codec of single pictures) and Draining (the pool is
+// closed).
 func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
 	if codec < stream.H264 || codec > stream.AV1 {
 		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is not an inter-coded video: want h264, vp8, vp9 or av1", codec)

@@ -13,12 +13,12 @@ import (
 	"millrace/stream"
 )
 
-// run is the decoder's goroutine: it writes chunks to ffmpeg, and starts an ffmpeg when
-// the video begins, or when its size or the needed size has changed at a key frame.
+// run is the decoder's goroutine. run writes chunks to ffmpeg. run starts an ffmpeg at a key frame: at the beginning
+// of the video, and when the size of the video or the needed size has changed.
 func (d *Decoder) run() {
 	defer close(d.done)
 	defer func() {
-		if d.placed { // it is free when Finished is closed
+		if d.placed { // the place is free when Finished is closed
 			d.pool.places.leave(d.client.Account)
 		}
 	}()
@@ -49,7 +49,7 @@ func (d *Decoder) run() {
 	}
 }
 
-// takePlace takes a place, unless d has one. The error is Overloaded.
+// takePlace takes a place unless d has a place. The error is Overloaded.
 func (d *Decoder) takePlace() error {
 	if d.placed {
 		return nil
@@ -59,7 +59,7 @@ func (d *Decoder) takePlace() error {
 	return err
 }
 
-// take waits for the next chunk; it returns false when there is none any more.
+// take waits for the next chunk, and returns false when no more chunks come.
 func (d *Decoder) take() (*chunk, bool) {
 	for {
 		d.mu.Lock()
@@ -90,21 +90,21 @@ func (d *Decoder) roomFor(c *chunk) bool {
 	return n < maxAhead || n < maxWritten && (c.info.Key || d.st.Policy().Mode == stream.Every)
 }
 
-// process is one ffmpeg process.
+// process is an ffmpeg process.
 type process struct {
 	d             *Decoder
 	dec           *video.Decoder
 	width, height int // of the key frame
 	need          video.Need
-	memory        int64 // that is charged for it
+	memory        int64 // charged for the process
 	next          uint64
 	since         stream.Instant
-	finishing     bool          // nothing more is written to it; under d.mu
-	done          chan struct{} // its reader has ended
+	finishing     bool          // no more writes to the process; under d.mu
+	done          chan struct{} // the reader has ended
 }
 
-// start starts ffmpeg for a key frame. It returns nil when that fails, or when it is
-// too soon after a failure, and the reason that the key frame ends with.
+// start starts ffmpeg for a key frame. If starting fails, or a recent failure forbids a new start, start returns nil
+// and the reason for the ending of the key frame.
 func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	d.mu.Lock()
 	tooSoon := d.retryAt > stream.Now()
@@ -139,12 +139,12 @@ func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	return r, ""
 }
 
-// videoMemory is what the memory of ffmpeg is charged to.
+// videoMemory returns the accounts charged for the memory of ffmpeg.
 func (d *Decoder) videoMemory() ingest.VideoMemory {
 	return ingest.VideoMemory{Pool: d.memory, Share: d.client.Share, Account: d.client.Account}
 }
 
-// ended reports whether its ffmpeg has ended by itself.
+// ended reports whether ffmpeg has ended by itself.
 func (p *process) ended() bool {
 	if p == nil {
 		return false
@@ -162,25 +162,25 @@ func (p *process) decodes(c *chunk, need video.Need) bool {
 	return p != nil && p.width == c.info.Width && p.height == c.info.Height && p.need == need
 }
 
-// finish lets ffmpeg decode what was written, and waits for its end.
+// finish lets ffmpeg decode all written chunks, and waits for the end of ffmpeg.
 func (p *process) finish() {
 	if p != nil {
 		p.d.mu.Lock()
 		p.finishing = true
-		p.dec.SetDeadline(time.Now().Add(chunkTimeout)) // the time-out also applies to its end
+		p.dec.SetDeadline(time.Now().Add(chunkTimeout)) // the time-out also applies to the end of ffmpeg
 		p.d.mu.Unlock()
 		p.dec.Finish()
 		<-p.done
 	}
 }
 
-// write writes a chunk to ffmpeg. When that fails, the reader ends the chunk.
+// write writes a chunk to ffmpeg. If writing fails, the reader ends the chunk.
 func (p *process) write(c *chunk) {
 	d := p.d
 	c.n = p.next
 	p.next++
 	d.mu.Lock()
-	if d.closed || d.ffmpeg != p.dec { // Close or the reader's end was first: it has not ended this chunk
+	if d.closed || d.ffmpeg != p.dec { // Close, or the end of the reader, came first and has not ended this chunk
 		closed := d.closed
 		d.mu.Unlock()
 		why := stream.Undecoded
@@ -216,7 +216,7 @@ func (p *process) read() {
 	d.pending, d.ffmpeg = nil, nil
 	closed := d.closed
 	if stream.Now().Sub(p.since) >= maxBackoff {
-		d.backoff.Reset() // it has worked for a while
+		d.backoff.Reset() // ffmpeg has worked for a while
 	}
 	d.signal()
 	d.mu.Unlock()
@@ -247,7 +247,7 @@ func (p *process) read() {
 	}
 }
 
-// frame reads one frame from ffmpeg and submits it to the stream.
+// frame reads one frame from ffmpeg and submits the frame to the stream.
 func (p *process) frame() error {
 	n, err := p.dec.Next()
 	if err != nil {
@@ -286,7 +286,7 @@ func (p *process) frame() error {
 	return nil
 }
 
-// match returns the chunk of a frame, and the chunks before it that were not decoded.
+// match returns the chunk of a frame, and the earlier chunks that were not decoded.
 func (p *process) match(n uint64) (c *chunk, lost []*chunk) {
 	d := p.d
 	d.mu.Lock()
@@ -312,11 +312,10 @@ func (p *process) match(n uint64) (c *chunk, lost []*chunk) {
 	return c, lost
 }
 
-// failed records that ffmpeg failed: it is started again with a key frame, after a
-// wait.
+// failed records a failure of ffmpeg. After a wait, a key frame starts ffmpeg again.
 func (d *Decoder) failed(err error) {
 	if d.ctx.Err() != nil {
-		return // it was closed in between
+		return // closed in between
 	}
 	level := slog.LevelWarn
 	switch video.KindOf(err) {

@@ -1,7 +1,6 @@
-// Package frames turns what clients send into frames, for every adapter: it
-// recognises pictures, checks raw frames, and makes tensors and parameters of
-// Open Inference Protocol messages, and back. It must not know any protocol's
-// connections, sessions or requests.
+// Package frames turns the data of clients into frames, for every adapter: the package recognises pictures, checks
+// raw frames, and converts tensors and parameters from and to Open Inference Protocol messages. The package must not
+// know any protocol's connections, sessions or requests.
 package frames
 
 import (
@@ -9,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// Picture returns the codec of a picture by its first bytes. The error, Unsupported,
-// names the format of other data.
+// Picture returns the codec of a picture by its first bytes. For other data, the error (Unsupported) names the
+// format.
 func Picture(data []byte) (stream.Codec, error) {
 	switch codec.Sniff(data) {
 	case codec.JPEG:
@@ -20,12 +19,12 @@ func Picture(data []byte) (stream.Codec, error) {
 	case codec.WebP:
 		return stream.WebP, nil
 	}
-	_, err := codec.Header(data) // its error names the format
+	_, err := codec.Header(data) // the error names the format
 	return 0, stream.Errorf(stream.Unsupported, "frame", "%w", err)
 }
 
-// Recognise sets the codec of a frame with a payload: Auto becomes a codec by the first
-// bytes and the model. It refuses a frame that the model cannot take.
+// Recognise sets the codec of a frame with a payload: Auto becomes a codec by the first bytes and the model.
+// Recognise returns an error for a frame that the model cannot take.
 func Recognise(f *stream.Frame, m *stream.Model) error {
 	if len(f.Payload) == 0 {
 		return stream.Errorf(stream.InvalidArgument, "frame", "is empty: send one frame in each message")
@@ -36,7 +35,7 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	if !m.Any && m.Image == nil {
 		f.Codec = stream.Opaque
 		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
-			f.Codec = kind // for the error, which says what the model takes
+			f.Codec = kind // for the error about the model's inputs
 		}
 		return nil
 	}
@@ -54,8 +53,8 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	return nil
 }
 
-// CheckRaw refuses a raw frame whose width and height are missing or do not match the
-// length of its payload. Frames of other codecs pass.
+// CheckRaw returns an error for a raw frame whose width and height are missing or do not match the length of the
+// payload. Frames of other codecs pass.
 func CheckRaw(f *stream.Frame) error {
 	var format codec.RawFormat
 	switch f.Codec {

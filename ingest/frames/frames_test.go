@@ -68,7 +68,7 @@ func TestRecogniseRefuses(t *testing.T) {
 	}
 }
 
-// The message is reused: only names and data may be shared with it.
+// The message is reused, so the frame may share only names and data with the message.
 func TestTensorsShareNoShape(t *testing.T) {
 	from := []oip.Tensor{
 		{Name: "a", Datatype: oip.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}},

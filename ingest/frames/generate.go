@@ -15,10 +15,9 @@ import (
 // maxDims is the most dimensions of a nested value.
 const maxDims = 64
 
-// Generate makes an inference request in JSON of a generate request to model m: each
-// member of the object with the name of an input is that input, a single value or an
-// array; id and parameters are those of the request, and every other member is a
-// parameter. fields are the members that became the inputs, in their order.
+// Generate turns a generate request to model m into an inference request in JSON. Each member of the object named
+// like an input becomes this input, from a single value or an array; id and parameters keep their meaning; every
+// other member becomes a parameter. fields are the members that became inputs, in order.
 func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -98,7 +97,7 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 	return text, fields, nil
 }
 
-// notJSON is the error for a text that could not be read as JSON.
+// notJSON returns the error for a text that is not JSON.
 func notJSON(err error) error {
 	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
 }
@@ -126,7 +125,7 @@ func inputOf(m *stream.Model, name string) *stream.TensorSpec {
 	return nil
 }
 
-// values returns the shape of a value, by its first elements, and the value as an array.
+// values returns the shape of a value, measured by the first elements, and the value as an array.
 func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	data = bytes.TrimSpace(value)
 	switch data[0] {
@@ -136,8 +135,8 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	default:
 		return nil, slices.Concat([]byte{'['}, data, []byte{']'}), nil
 	}
-	// What it has is known to be JSON, of which each byte is read once.
-	depth, path := 0, 0 // of the values that are open, all and those that are first elements
+	// The value is known to be JSON. The loop reads each byte once.
+	depth, path := 0, 0 // number of open arrays: all arrays, and arrays that are first elements
 	first := true       // no element of the innermost has begun
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
@@ -179,8 +178,8 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	return shape, data, nil
 }
 
-// fitted returns the shape in which a value is sent as input spec: its own, or for a single
-// value or a flat array the input's, if that has as many elements.
+// fitted returns the shape for sending a value as input spec: the shape of the value; or, for a single value or a
+// flat array with the input's number of elements, the shape of the input.
 func fitted(shape []int, spec *stream.TensorSpec) []int {
 	if len(shape) > 1 || len(shape) == len(spec.Shape) && len(shape) == 1 && (spec.Shape[0] < 0 || spec.Shape[0] == shape[0]) {
 		return shape
@@ -209,8 +208,8 @@ func fitted(shape []int, spec *stream.TensorSpec) []int {
 	return whole
 }
 
-// InField returns the field of a generate request for that of the inference request which
-// Generate made of it: text_input for inputs[0].data[0].
+// InField translates a field of the inference request made by Generate to the field of the generate request:
+// text_input for inputs[0].data[0].
 func InField(field string, fields []string) string {
 	rest, ok := strings.CutPrefix(field, "inputs[")
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// shapeOf is the shape of a decoded value, by its first elements.
+// shapeOf returns the shape of a decoded value, measured by the first elements.
 func shapeOf(v any) (shape []int) {
 	for {
 		list, ok := v.([]any)
@@ -23,8 +23,7 @@ func shapeOf(v any) (shape []int) {
 	}
 }
 
-// TestShapeOfValues: the shape of a value is that of its first elements, whatever the others
-// and its strings are.
+// The first elements determine the shape of a value, whatever the other elements and the strings are.
 func TestShapeOfValues(t *testing.T) {
 	texts := []string{`[]`, ` [ ] `, `[1]`, `[1,2,3]`, `[[1,2],[3]]`, `[[],[1]]`, `[[[]],2]`, `["a,b]","[","\\\"",","]`, `[["\\\\"],["]"]]`, `[{"a":[1,2]},2]`, `[1,[2,3],4]`, `[null,true]`, "[\n[ 1 ,2\t],[ 3,4]\r]"}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -55,7 +54,7 @@ func TestShapeOfValues(t *testing.T) {
 	}
 }
 
-// TestDeepValues: what a level has is not copied for the next one.
+// No level of a nested value is copied for the next level.
 func TestDeepValues(t *testing.T) {
 	text := []byte(strings.Repeat("[", maxDims) + strings.Repeat("1,", 10_000) + "1" + strings.Repeat("]", maxDims))
 	var shape []int

@@ -16,9 +16,9 @@ import (
 // pictures.
 func TakesText(m *stream.Model) bool { return m.Image == nil && !m.Any && len(m.Inputs) > 0 }
 
-// Text makes the payload of f, a text message for a model of TakesText, the frame's inputs. A JSON object that names
-// inputs is a generate request; for a model with one input of BYTES, any other text is its element. The new memory
-// takes the place of f.Lease, also after an error. An error that wraps buf.ErrBudget says that there is none.
+// Text turns the payload of f, a text message for a model of TakesText, into the frame's inputs. A JSON object with
+// names of inputs is a generate request; for a model with a single BYTES input, any other text is the input's only
+// element. The new memory replaces f.Lease, also after an error. Without memory, the error wraps buf.ErrBudget.
 func Text(f *stream.Frame, m *stream.Model, pool *buf.Pool) error {
 	if bulk.Begin(len(f.Payload)) {
 		defer bulk.End()
@@ -56,8 +56,8 @@ func Text(f *stream.Frame, m *stream.Model, pool *buf.Pool) error {
 	return nil
 }
 
-// namesInput reports whether the text is a JSON object with a member that has the name of the model's input and a value
-// that an input can have.
+// namesInput reports whether the text is a JSON object with a member named like an input of the model, whose value an
+// input can have.
 func namesInput(text []byte, m *stream.Model) bool {
 	if t := bytes.TrimLeft(text, " \t\r\n"); len(t) == 0 || t[0] != '{' {
 		return false

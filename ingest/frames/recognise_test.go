@@ -9,8 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// TestRecognise checks the codec of a frame without a stated codec, by its bytes and
-// the model.
+// TestRecognise checks the codec of a frame without a stated codec, determined by the bytes and the model.
 func TestRecognise(t *testing.T) {
 	jpeg, text := []byte("\xff\xd8\xff\xe0\x00\x10JFIF"), []byte("hello")
 	image, any, tensors := &stream.Model{Name: "image", Image: &stream.ImageSpec{}}, &stream.Model{Name: "any", Any: true}, &stream.Model{Name: "tensors"}

@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Tensors makes a frame's inputs from those of a message. Names and data are shared;
-// the shapes are copied, because the message is reused.
+// Tensors makes a frame's inputs from the inputs of a message. Names and data are shared; shapes are copied, because
+// the message is reused.
 func Tensors(from []oip.Tensor) []stream.Tensor {
 	dims := 0
 	for i := range from {
@@ -35,9 +35,8 @@ func Tensors(from []oip.Tensor) []stream.Tensor {
 	return out
 }
 
-// FromRequest reads the tensors of an inference request whose data all follow its
-// jsonLen bytes of JSON: the tensors' data are views into body, and data in the JSON
-// itself are refused. request is memory that is reused.
+// FromRequest reads the tensors of an inference request whose data all follow the jsonLen bytes of JSON. The tensors'
+// data are views into body; data in the JSON itself are refused. The memory of request is reused.
 func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.Tensor, error) {
 	none := func(int) []byte { return nil }
 	err := oip.DecodeRequest(request, body, jsonLen, none, oip.Limits{})
@@ -50,13 +49,12 @@ func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.
 	return Tensors(request.Inputs), nil
 }
 
-// Message makes a tensor of a message from t. All its parts are shared.
+// Message makes a message tensor from t. All parts are shared.
 func Message(t *stream.Tensor) oip.Tensor {
 	return oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 }
 
-// Params makes a frame's parameters from those of a message; they are nil when it has
-// none.
+// Params makes a frame's parameters from a message's parameters; without parameters, nil.
 func Params(from oip.Params) stream.Params {
 	if len(from) == 0 {
 		return nil
@@ -68,8 +66,8 @@ func Params(from oip.Params) stream.Params {
 	return out
 }
 
-// AppendParams appends a result's parameters to those of a message, sorted by key.
-// Values that a message cannot have are left out.
+// AppendParams appends a result's parameters to a message's parameters, sorted by key. Values that a message cannot
+// have are left out.
 func AppendParams(dst oip.Params, params stream.Params) oip.Params {
 	if len(params) == 0 {
 		return dst

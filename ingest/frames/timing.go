@@ -7,9 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// AppendTiming writes the durations of the steps, in milliseconds, in the form of the
-// Server-Timing header: waiting, preparing the batch, running it. A step that was not
-// reached is left out.
+// AppendTiming writes the durations of waiting, preparing the batch and running the batch, in milliseconds, in the
+// form of the Server-Timing header. Steps not reached are left out.
 func AppendTiming(dst []byte, t *stream.Timing) []byte {
 	for _, stage := range [...]struct {
 		name     string

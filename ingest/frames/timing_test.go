@@ -8,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// TestServerTiming checks that each duration is the time between its two times, in
-// milliseconds, and that one that was not reached is left out.
+// TestServerTiming checks that each duration is the time between two points, in milliseconds, and that steps not
+// reached are left out.
 func TestServerTiming(t *testing.T) {
 	at := func(us int) stream.Instant {
 		return stream.Instant(time.Second + time.Duration(us)*time.Microsecond)

@@ -12,18 +12,17 @@ import (
 	"millrace/stream"
 )
 
-// The most that is taken of what a client sends beside its ids. Longer text loses whole
-// members at its end, and Carried.Cut is set.
+// Limits of the values a client may send besides trace ids. Longer text loses whole members at its end, and
+// Carried.Cut is set.
 const (
-	MaxTracestate    = 512  // bytes, the least that W3C asks for
+	MaxTracestate    = 512  // bytes, the minimum required by W3C
 	MaxTracestates   = 32   // members
 	MaxBaggage       = 8192 // bytes
 	MaxBaggageLength = 64   // members
 )
 
-// TraceHeaders are the headers of a request that say which trace it belongs to: W3C
-// traceparent, tracestate and baggage, B3 in one header or several, and uber-trace-id.
-// Their values are not copied until Context.
+// TraceHeaders are the headers of a request with its trace context: W3C traceparent, tracestate and baggage, B3 in
+// one or several headers, and uber-trace-id. The values are not copied until Context.
 type TraceHeaders struct {
 	traceparent, b3, uber []byte
 	b3Trace, b3Span       []byte
@@ -33,7 +32,7 @@ type TraceHeaders struct {
 	any                   bool
 }
 
-// Add takes a header. Names are in any case; other headers are ignored.
+// Add takes a header. The case of names does not matter; other headers are ignored.
 func (h *TraceHeaders) Add(name, value []byte) {
 	switch len(name) {
 	case len("b3"):
@@ -54,8 +53,7 @@ func (h *TraceHeaders) Add(name, value []byte) {
 	}
 }
 
-// take stores a header that may come once: with two different values it is as good as
-// malformed.
+// take stores a header that may come only once: two different values count as malformed.
 func (h *TraceHeaders) take(to *[]byte, name []byte, want string, value []byte) {
 	if !fold(name, want) {
 		return
@@ -68,7 +66,7 @@ func (h *TraceHeaders) take(to *[]byte, name []byte, want string, value []byte) 
 	*to = value
 }
 
-// append stores a header that is a list, and may come in parts.
+// append stores a list header, which may come in parts.
 func (h *TraceHeaders) append(to *[]byte, n *int, name []byte, want string, value []byte) {
 	if !fold(name, want) {
 		return
@@ -91,9 +89,9 @@ func fold(name []byte, want string) bool {
 	return true
 }
 
-// Context returns the trace context: that of the first well-formed one of traceparent,
-// b3, X-B3-* and uber-trace-id. broken names the first header that was ignored because it
-// is malformed, "" for none: W3C demands that such a request begins a new trace.
+// Context returns the trace context of the first well-formed header of traceparent, b3, X-B3-* and uber-trace-id.
+// broken names the first header ignored as malformed, or is "": W3C demands a new trace for a request with a
+// malformed header.
 func (h *TraceHeaders) Context() (c stream.TraceContext, broken string) {
 	if !h.any {
 		return c, ""
@@ -121,7 +119,7 @@ func (h *TraceHeaders) Context() (c stream.TraceContext, broken string) {
 	return c, broken
 }
 
-// carry copies tracestate, which belongs to a traceparent, and baggage.
+// carry copies baggage, and tracestate, which belongs to a traceparent.
 func (h *TraceHeaders) carry(c *stream.TraceContext, state bool) {
 	if !state {
 		h.tracestate = nil
@@ -152,8 +150,8 @@ func cut(list []byte, size, members int) (kept string, wasCut bool) {
 	return strings.Clone(string(bytes.TrimSpace(list[:end]))), end < len(list)
 }
 
-// Traceparent reads a W3C traceparent, 00-TRACE-SPAN-FLAGS, and reports whether it is
-// well-formed; if not, c is not changed. It does not allocate.
+// Traceparent reads a W3C traceparent, 00-TRACE-SPAN-FLAGS, and reports whether the traceparent is well-formed; if
+// not, c is unchanged. Traceparent does not allocate.
 func Traceparent(c *stream.TraceContext, h []byte) bool {
 	if len(h) < 55 || h[2] != '-' || h[35] != '-' || h[52] != '-' || string(h[:2]) == "ff" ||
 		len(h) > 55 && (string(h[:2]) == "00" || h[55] != '-') {
@@ -271,8 +269,7 @@ func uber(c *stream.TraceContext, h []byte) bool {
 	return ids(c, parts[0], parts[1], d, false)
 }
 
-// ids sets the ids of a context; whole says that no leading zeros may be missing. An id of
-// a trace has 16 or 32 digits.
+// ids sets the ids of a context; whole means that no leading zeros may be missing. Trace ids have 16 or 32 digits.
 func ids(c *stream.TraceContext, trace, span []byte, d stream.Decision, whole bool) bool {
 	if whole && (len(trace) != 16 && len(trace) != 32 || len(span) != 16) {
 		return false
@@ -286,7 +283,7 @@ func ids(c *stream.TraceContext, trace, span []byte, d stream.Decision, whole bo
 	return true
 }
 
-// padded decodes 1 to n hexadecimal digits, with zeros in front of them.
+// padded decodes 1 to n hexadecimal digits, with zeros in front.
 func padded(dst, digits []byte, n int) bool {
 	if len(digits) == 0 || len(digits) > n {
 		return false
@@ -300,8 +297,8 @@ func padded(dst, digits []byte, n int) bool {
 	return err == nil
 }
 
-// AppendTraceresponse appends the ids of a frame's root span in the form of a
-// traceparent; the flag says that the trace is kept, so that it can be looked up.
+// AppendTraceresponse appends the ids of a frame's root span in the form of a traceparent; the flag says that the
+// trace is kept and can be looked up.
 func AppendTraceresponse(dst []byte, r *stream.Result) []byte {
 	dst = hex.AppendEncode(append(dst, "00-"...), r.Trace[:])
 	dst = hex.AppendEncode(append(dst, '-'), r.Span[:])
@@ -311,12 +308,12 @@ func AppendTraceresponse(dst []byte, r *stream.Result) []byte {
 	return append(dst, "-00"...)
 }
 
-// Contexts reads the trace contexts of one adapter's clients and counts the malformed
-// ones. At level debug it logs one of them a second, with their total. It is safe for concurrent use.
+// Contexts reads the trace contexts of an adapter's clients and counts malformed contexts. At level debug, Contexts
+// logs a malformed context once a second, with the total. Contexts is safe for concurrent use.
 type Contexts struct {
 	Log    *slog.Logger
 	broken atomic.Uint64
-	logged atomic.Int64 // the stream.Instant of the last line; 0 = there was none
+	logged atomic.Int64 // the stream.Instant of the last line; 0 = no line yet
 }
 
 // Request returns the context of a request with the headers h.
@@ -328,11 +325,11 @@ func (x *Contexts) Request(h *TraceHeaders) stream.TraceContext {
 	return c
 }
 
-// Frame sets the context of a frame by its own traceparent.
+// Frame sets the context of a frame by the frame's own traceparent.
 func (x *Contexts) Frame(f *stream.Frame, traceparent []byte) {
 	if !Traceparent(&f.TraceContext, traceparent) {
 		x.ignored("ext.traceparent")
-		f.TraceContext = stream.TraceContext{Trace: stream.NewTraceID()} // not that of the connection
+		f.TraceContext = stream.TraceContext{Trace: stream.NewTraceID()} // replaces the connection's trace
 	}
 }
 

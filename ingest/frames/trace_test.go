@@ -35,7 +35,7 @@ func FuzzTraceparent(f *testing.F) {
 	})
 }
 
-// Whatever the headers are, a context is whole or empty, and what it carries is bounded.
+// For any headers, a context is complete or empty, and the carried values are limited.
 func FuzzTraceHeaders(f *testing.F) {
 	f.Add("traceparent", "00-"+trace+"-"+span+"-01", "tracestate", "a=1,b=2")
 	f.Add("b3", trace+"-"+span+"-d", "baggage", strings.Repeat("k=v,", 3000))
@@ -81,8 +81,8 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// Every form of header gives the ids and the decision of its sender; a malformed one is
-// named, and the next form is read.
+// Every form of header gives the ids and the decision of its sender. A malformed header is named, and the next form
+// is read.
 func TestTraceHeaders(t *testing.T) {
 	long, short := "0000000000000000"+half, "00f067aa0ba902b7"
 	for name, c := range map[string]struct {
@@ -185,7 +185,7 @@ func TestTraceresponse(t *testing.T) {
 	}
 }
 
-// Malformed contexts are counted, and at level debug one of them a second is logged.
+// Malformed contexts are counted. At level debug, one malformed context a second is logged.
 func TestMalformedContextsAreLoggedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

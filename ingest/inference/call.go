@@ -8,32 +8,31 @@ import (
 	"millrace/stream/buf"
 )
 
-// Call is what one inference request needs besides its frame: the messages, the memory
-// that they are decoded into, and the result. An adapter uses it again for later requests,
-// after Reset. The frame's tensors are not part of it, because a worker may read them
-// after their request has ended. It is for one goroutine at a time.
+// Call is the state of an inference request besides its frame: the messages, the memory for decoding the messages,
+// and the result. After Reset, an adapter reuses the Call for later requests. The frame's tensors are separate,
+// because a worker may read the tensors after the end of the request. A Call is not safe for concurrent use.
 type Call struct {
 	Request  oip.InferRequest
 	Response oip.InferResponse
 	Result   *stream.Result  // released by Reset
-	Sequence ingest.Sequence // to which the request belongs, once Frame has returned
+	Sequence ingest.Sequence // the request's sequence; set by Frame
 	Several  bool            // the client takes several answers, of a decoupled model
 
 	pool  *buf.Pool
 	share *buf.Share // nil: none
 	body  *buf.Buf   // the message
-	old   *buf.Buf   // the lease before it, while a body of unknown length grows
-	data  []*buf.Buf // one for each tensor that was not in the body
+	old   *buf.Buf   // the previous lease, while a body of unknown length grows
+	data  []*buf.Buf // one for each tensor outside of the body
 
 	charged int64 // by Charge
 
 	shared  *shm.Registry
-	sharing shm.Client    // whose request it is, for shared
+	sharing shm.Client    // the client of the request, for shared
 	places  []part        // of the outputs in shared memory; empty when none is
-	regions []*shm.Region // that the request uses, until releaseRegions
+	regions []*shm.Region // regions used by the request, until releaseRegions
 }
 
-// Use sets the pool from which memory is leased, and in what the client's message counts.
+// Use sets the pool for leases, and the share charged for the client's message.
 func (c *Call) Use(pool *buf.Pool, share *buf.Share) { c.pool, c.share = pool, share }
 
 // Reset releases all memory and empties the messages; their slices are used again.
@@ -67,7 +66,7 @@ func (c *Call) releaseLeases() {
 	c.data = c.data[:0]
 }
 
-// Charge charges n bytes of memory that is not leased to the budget, until Reset.
+// Charge charges n bytes of unleased memory to the budget, until Reset.
 func (c *Call) Charge(n int64) error {
 	err := c.pool.Charge(n)
 	if err == nil {
@@ -76,7 +75,7 @@ func (c *Call) Charge(n int64) error {
 	return err
 }
 
-// ReceiveBody returns memory that the message of n bytes is read into, as [buf.Pool.Receive] does.
+// ReceiveBody returns memory for reading the message of n bytes, like [buf.Pool.Receive].
 func (c *Call) ReceiveBody(n, at int) ([]byte, error) {
 	b, err := c.pool.Receive(c.share, c.body, n, at)
 	if err != nil {
@@ -86,8 +85,8 @@ func (c *Call) ReceiveBody(n, at int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// LeaseBody leases the memory that the message is read into. A second call leases more;
-// what the call before it returned stays valid until a third.
+// LeaseBody leases the memory for reading the message. A second call leases more memory; memory from one call stays
+// valid during the next call.
 func (c *Call) LeaseBody(n int) ([]byte, error) {
 	c.old.Release()
 	c.old = c.body
@@ -99,18 +98,18 @@ func (c *Call) LeaseBody(n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ResizeBody sets the length of the body, at most that of its memory.
+// ResizeBody sets the length of the body, up to its capacity.
 func (c *Call) ResizeBody(n int) { c.body.Resize(n) }
 
-// TakeBody returns the lease of the body, which the caller then owns.
+// TakeBody hands the lease of the body over to the caller.
 func (c *Call) TakeBody() *buf.Buf {
 	b := c.body
 	c.body = nil
 	return b
 }
 
-// LeaseTensor leases the memory for the data of one tensor that are not views into the
-// body. It returns nil when the memory budget is used up, as oip.DecodeRequest expects.
+// LeaseTensor leases memory for the data of one tensor outside of the body. LeaseTensor returns nil when the memory
+// budget is used up, as oip.DecodeRequest expects.
 func (c *Call) LeaseTensor(n int) []byte {
 	b, err := c.pool.Lease(n)
 	if err != nil {

@@ -12,14 +12,12 @@ import (
 	"millrace/stream/buf"
 )
 
-// classification is the parameter of an output that asks for its largest elements in
-// place of its data.
+// classification is the parameter of an output that asks for the largest elements in place of the data.
 const classification = "classification"
 
-// classes makes of output t its n largest elements of each row, the largest first, as
-// BYTES elements VALUE:INDEX or VALUE:INDEX:LABEL. The shape is [rows, n] if the model
-// can have several rows and [n] otherwise; n is at most the number of elements of a row.
-// Its memory is leased; that of the result is released with it.
+// classes replaces output t by the n largest elements of each row, the largest first, as BYTES elements VALUE:INDEX
+// or VALUE:INDEX:LABEL. The shape is [rows, n] if the model can have several rows, else [n]; n is at most the number
+// of elements of a row. The new elements are in leased memory, released with the result.
 func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 	size := oip.SizeOf(t.Datatype)
 	if size <= 0 {
@@ -48,8 +46,8 @@ func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 		}
 		return out
 	}
-	// The first turn measures the text, and the second one writes it. Of one row the
-	// largest elements are still there then.
+	// The first pass measures the text, the second pass writes the text. With a single row, the second pass reuses
+	// the largest elements.
 	var out *buf.Buf
 	var to []byte
 	total := 0
@@ -111,12 +109,12 @@ func (c *Call) leaseElements(n int) ([]element, *buf.Buf, error) {
 	return unsafe.Slice((*element)(unsafe.Add(at, -uintptr(at)%align)), n), held, nil
 }
 
-// largest sets top to the largest elements of a row, which has at least as many.
+// largest sets top to the largest elements of a row, in descending order. The row has at least len(top) elements.
 func largest(top []element, datatype string, data []byte, size int) {
 	for k := range top {
 		top[k] = element{oip.Number(datatype, data[k*size:]), k}
 	}
-	if len(top) > 0 && len(top) < len(data)/size { // a heap with the least at its root
+	if len(top) > 0 && len(top) < len(data)/size { // a heap with the least element at its root
 		for k := len(top)/2 - 1; k >= 0; k-- {
 			sink(top, k)
 		}
@@ -148,8 +146,8 @@ func sink(heap []element, k int) {
 	}
 }
 
-// appendNumber appends the first element of data, whose value as a float is v: integers
-// exactly, and floating-point numbers with six decimals.
+// appendNumber appends the first element of data, with the value v as a float: integers exactly, floating-point
+// numbers with six decimals.
 func appendNumber(dst []byte, datatype string, data []byte, v float64) []byte {
 	switch datatype {
 	case oip.FP16, oip.BF16, oip.FP32, oip.FP64:

@@ -11,9 +11,8 @@ import (
 	"millrace/internal/oip"
 )
 
-// AppendMessage appends a message of the protocol's gRPC form as JSON, with the names of
-// its fields, all fields that are not messages or parts of a oneof, and integers of 64 bits
-// as numbers.
+// AppendMessage appends a message of the protocol's gRPC form as JSON: with the original field names, all fields
+// except unset messages and oneofs, and 64-bit integers as numbers.
 func AppendMessage(dst []byte, m protoreflect.Message) []byte {
 	dst = append(dst, '{')
 	first := true

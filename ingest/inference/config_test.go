@@ -7,7 +7,7 @@ import (
 	"millrace/internal/inferencepb"
 )
 
-// TestAppendMessage: names of fields, numbers of 64 bits and empty fields as Triton has them.
+// Names of fields, 64-bit numbers and empty fields are as in Triton.
 func TestAppendMessage(t *testing.T) {
 	m := &inferencepb.ModelConfig{
 		Name: "m\"", MaxBatchSize: 8, Input: []*inferencepb.ModelInput{{Name: "x", DataType: inferencepb.DataType_TYPE_FP32, Dims: []int64{-1, 3}}},

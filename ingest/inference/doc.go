@@ -1,5 +1,5 @@
-// Package inference makes frames of inference requests of the Open Inference Protocol,
-// and replies of their results, for every adapter that speaks it. An adapter decodes
-// its messages into oip.InferRequest and encodes oip.InferResponse; what the messages
-// mean is decided here. It must not know connections, headers or encodings.
+// Package inference turns inference requests of the Open Inference Protocol into frames, and results into replies,
+// for every adapter with this protocol. An adapter decodes its messages into oip.InferRequest and encodes
+// oip.InferResponse; package inference decides the meaning of the messages. The package must not know connections,
+// headers or encodings.
 package inference

@@ -13,8 +13,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Frame makes a frame of c.Request for model m: of its tensors, or of the picture that is the
-// element of a BYTES tensor. The frame owns the memory of either, also after an error.
+// Frame makes a frame of c.Request for model m: from the tensors, or from the picture in the element of a BYTES
+// tensor. The frame owns the memory of the tensors or of the picture, also after an error.
 func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	if m.Decoupled && !c.Several {
 		return f, ingest.ErrDecoupled(m)
@@ -38,8 +38,7 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	return f, err
 }
 
-// asPicture makes a frame with a picture of one whose only tensor is BYTES, for a model that
-// takes pictures.
+// asPicture turns a frame with a single BYTES tensor into a frame with a picture, for a model that takes pictures.
 func asPicture(f *stream.Frame, m *stream.Model) error {
 	if m.Any || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes || f.Inputs[0].Name != m.Inputs[0].Name {
 		return nil
@@ -56,8 +55,8 @@ func asPicture(f *stream.Frame, m *stream.Model) error {
 	return nil
 }
 
-// checkOutputs refuses outputs that the model does not have. The outputs of a model
-// that takes any inputs are known only with its result.
+// checkOutputs refuses outputs unknown to the model. For a model that takes any inputs, only the result tells the
+// outputs.
 func (c *Call) checkOutputs(m *stream.Model) error {
 	if m.Any || len(m.Outputs) == 0 {
 		return nil
@@ -78,12 +77,11 @@ func noOutput(i int, name string, m *stream.Model) error {
 	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
 }
 
-// gather returns the one lease that owns the data of all tensors. Data in one lease are
-// not copied: the body with its binary tensors, or the numbers decoded from JSON. Data
-// in several leases are.
+// gather returns the one lease that owns the data of all tensors. Data in a single lease are not copied: the body
+// with its binary tensors, or the numbers decoded from JSON. Data in several leases are copied.
 func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 	full, total := 0, 0
-	var last []byte // the data of the last one that has any
+	var last []byte // the data of the last tensor with data
 	for i := range tensors {
 		if n := len(tensors[i].Data); n > 0 {
 			full++
@@ -116,9 +114,8 @@ func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 // begins reports whether a lease begins with data.
 func begins(b *buf.Buf, data []byte) bool { return b.Len() > 0 && &b.Bytes()[0] == &data[0] }
 
-// InRequest returns err with the place in the request of the input that it is about:
-// inputs[0].shape for what the core calls inputs.NAME.shape, and inputs[0].data for a picture
-// that was sent in a tensor. The time-out is a parameter.
+// InRequest returns err with the input's place in the request: inputs[0].shape in place of the core's
+// inputs.NAME.shape, and inputs[0].data for a picture sent in a tensor. The time-out becomes a parameter.
 func InRequest(err error, inputs []oip.Tensor) error {
 	return coded.RenameFunc(err, func(field string) string {
 		for i := range inputs {

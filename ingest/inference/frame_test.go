@@ -12,8 +12,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// TestUnknownOutputs checks that they are refused when the model declares its
-// outputs.
+// A model with declared outputs refuses unknown outputs.
 func TestUnknownOutputs(t *testing.T) {
 	outputs := []stream.TensorSpec{{Name: "a"}, {Name: "b"}}
 	for i, c := range []struct {
@@ -36,8 +35,8 @@ func TestUnknownOutputs(t *testing.T) {
 	}
 }
 
-// TestGather checks that data in one lease are not copied, that data in several are
-// copied to one, and that no other lease stays.
+// TestGather checks that gather does not copy data in a single lease, copies data in several leases into one lease,
+// and releases the other leases.
 func TestGather(t *testing.T) {
 	for name, c := range map[string]struct {
 		body  string
@@ -90,8 +89,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestSharedMemoryOfOtherMachines checks that a region that a local client has registered is
-// not for others.
+// A region registered by a local client is hidden from clients on other machines.
 func TestSharedMemoryOfOtherMachines(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "in"), make([]byte, 4), 0o600); err != nil {
@@ -123,8 +121,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 	}
 }
 
-// TestUnregisteredDuringARequest: a region that is unregistered while a request uses it stays
-// until its reply is made.
+// A region unregistered during a request stays until the request's reply is made.
 func TestUnregisteredDuringARequest(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "memory")

@@ -12,10 +12,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Load loads a model with the parameters of a load request and returns its endpoint and
-// what has changed. version is that of the request's path, or "". The parameter config is a model
-// configuration in JSON, and one called file:PATH the content of a file of the model's
-// folder: bytes, or a string in base64.
+// Load loads a model with the parameters of a load request, and returns the endpoint and the change. version is the
+// version in the request's path, or "". The parameter config is a model configuration in JSON; a parameter file:PATH
+// is the content of a file of the model's folder: bytes, or a string in base64.
 func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (ingest.Loaded, error) {
 	if err := checkName(name); err != nil {
 		return ingest.Loaded{}, err
@@ -55,11 +54,10 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 	return loaded, inMessage(err, params)
 }
 
-// maxName is the longest name of a model in a load request. It is kept when the load fails.
+// maxName is the longest name of a model in a load request. The server keeps the name after a failed load.
 const maxName = 256
 
-// checkName refuses what cannot be the name of a model, with the texts of other servers of
-// the protocol.
+// checkName refuses invalid names of models, with the error texts of other servers of the protocol.
 func checkName(name string) error {
 	switch part := strings.TrimSpace(name); {
 	case len(name) > maxName:
@@ -72,7 +70,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Unload undoes one load of an endpoint, as the parameters of an unload request say.
+// Unload undoes one load of an endpoint, according to the parameters of an unload request.
 func Unload(ctx context.Context, models ingest.Repository, endpoint, version string, params map[string]any) error {
 	how := ingest.Unload{Version: version}
 	for key, v := range params {
@@ -88,8 +86,7 @@ func Unload(ctx context.Context, models ingest.Repository, endpoint, version str
 	return inMessage(models.Unload(ctx, endpoint, how), params)
 }
 
-// inMessage returns err with the names of parameters as they are in a load or unload
-// request.
+// inMessage returns err with the names of parameters as in load and unload requests.
 func inMessage(err error, params map[string]any) error {
 	if all, before := coded.Joined(err); all != nil {
 		named := make([]error, len(all))
@@ -105,6 +102,6 @@ func inMessage(err error, params map[string]any) error {
 	if _, ok := params[e.Field]; !ok {
 		return err
 	}
-	before, _ := strings.CutSuffix(err.Error(), e.Error()) // what was being done
+	before, _ := strings.CutSuffix(err.Error(), e.Error()) // the failed operation
 	return &coded.Error{Code: e.Code, Msg: before + "parameters." + e.Error(), Err: err}
 }

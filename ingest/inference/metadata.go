@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Extensions are the extensions of the protocol that REST and gRPC have, as a server's
-// metadata name them. shared says that clients may use shared memory.
+// Extensions lists the extensions of the protocol in REST and gRPC, as named in a server's metadata. shared says that
+// clients may use shared memory.
 func Extensions(shared bool) []string {
 	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "statistics", "trace", "logging"}
 	if shared {
@@ -19,8 +19,8 @@ func Extensions(shared bool) []string {
 	return out
 }
 
-// Find returns a loaded model and whether it is ready. The error of one that is not loaded
-// begins as clients of Triton expect it to.
+// Find returns a loaded model, and whether the model is ready. The error for an unloaded model begins with the words
+// expected by clients of Triton.
 func Find(models ingest.Repository, name, version string) (*stream.Model, bool, error) {
 	m, ready, err := models.Model(name, version)
 	if err != nil && stream.CodeOf(err) == stream.NotFound {
@@ -33,7 +33,7 @@ func Find(models ingest.Repository, name, version string) (*stream.Model, bool, 
 	return m, ready, err
 }
 
-// Statistics returns those of a model, or of one version; name "" = of all models.
+// Statistics returns the statistics of a model or of one version; name "" means all models.
 func Statistics(models ingest.Repository, name, version string) (*inferencepb.ModelStatisticsResponse, error) {
 	if name != "" {
 		if _, _, err := Find(models, name, version); err != nil {
@@ -74,7 +74,7 @@ func statisticsOf(s *ingest.Statistics) *inferencepb.ModelStatistics {
 	return out
 }
 
-// Metadata describes a model, or one version of it, in the form of the protocol.
+// Metadata describes a model, or one version of a model, in the form of the protocol.
 func Metadata(models ingest.Repository, name, version string) (meta oip.ModelMetadata, err error) {
 	m, _, err := Find(models, name, version)
 	if err != nil {
@@ -105,8 +105,7 @@ func tensorMetadata(m *stream.Model, specs []stream.TensorSpec) []oip.TensorMeta
 	return out
 }
 
-// Index returns the rows of the repository's index; with ready, only those of models
-// that are ready.
+// Index returns the rows of the repository's index; with ready, only the rows of ready models.
 func Index(models ingest.Repository, ready bool) []oip.IndexRow {
 	var rows []oip.IndexRow
 	for _, e := range models.Index() {

@@ -15,17 +15,16 @@ import (
 // maxSequenceID is the most bytes of the name of a sequence.
 const maxSequenceID = 128
 
-// emptyFinal is the parameter by which a client of Triton asks for an empty response behind
-// the last of several. Triton's C++ client sends it with every request.
+// emptyFinal is the parameter by which a client of Triton asks for an empty response after the last of several
+// responses. Triton's C++ client sends emptyFinal with every request.
 const emptyFinal = "triton_enable_empty_final_response"
 
-// StreamOption begins the names of the parameters by which the first request of a call of
-// ModelStreamInfer makes the call one stream of frames.
+// StreamOption is the prefix of the parameters that, in the first request of a ModelStreamInfer call, make the call
+// one stream of frames.
 const StreamOption = "millrace_stream_"
 
-// takeParams sets what the protocol's own parameters of the request say, and the others
-// as parameters for the model. Those that have a meaning and are not implemented are
-// refused. See readShared for those of shared memory.
+// takeParams applies the protocol's own parameters of the request, and passes the other parameters to the model.
+// Protocol parameters without an implementation are refused. readShared reads the parameters of shared memory.
 func (c *Call) takeParams(f *stream.Frame, m *stream.Model) error {
 	if len(c.Request.Params) > 0 {
 		if err := c.requestParams(f, m); err != nil {
@@ -81,8 +80,8 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 			} else {
 				c.Sequence.End = p.Bool
 			}
-		case "binary_data_output", emptyFinal: // a call that has one answer has no empty one behind it
-			if p.Kind != oip.Boolean { // of messages that are not JSON; otherwise the decoder has taken it
+		case "binary_data_output", emptyFinal: // a call with one answer has no empty final response
+			if p.Kind != oip.Boolean { // messages other than JSON; the JSON decoder has taken booleans
 				is := fmt.Sprint(p.Any())
 				if p.Kind == oip.String {
 					is = "a string"
@@ -122,9 +121,9 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 	return nil
 }
 
-// reserved reports whether a parameter of a request has a meaning of its own, so that
-// the model does not get it. Those of a sequence are also for the model, whose worker may
-// have inputs for them.
+// reserved reports whether the protocol defines a parameter of a request, so that the model does not get the
+// parameter. A request in a sequence still passes the sequence parameters, because the worker may have inputs for
+// these parameters.
 func reserved(key string) bool {
 	switch key {
 	case "priority", "timeout", "sequence_id", "sequence_start", "sequence_end", "binary_data_output", emptyFinal:
@@ -140,7 +139,7 @@ func inputParams(t *oip.Tensor, i int) error {
 		switch {
 		case isShared(p.Key): // see readShared
 		case p.Key == "content_type" && p.Kind == oip.String && (p.Str == "np" || p.Str == "str" && t.Datatype == oip.Bytes):
-			// A hint of MLServer's clients, which says what the datatype says.
+			// A hint of MLServer's clients that repeats the datatype.
 		default:
 			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "is not a parameter of an input: leave it out")
 		}

@@ -31,8 +31,7 @@ func call(t *testing.T, text string) *Call {
 	return c
 }
 
-// TestParameters: what has a meaning in the protocol is honoured or refused by its name,
-// and the model gets the rest.
+// Parameters of the protocol are applied, or refused by name. The model gets all other parameters.
 func TestParameters(t *testing.T) {
 	m := &stream.Model{Name: "m", Outputs: []stream.TensorSpec{{Name: "y"}}, MaxBatch: 1}
 	request := func(params string) string {
@@ -48,7 +47,7 @@ func TestParameters(t *testing.T) {
 		text  string
 		field string // of the error, "" = none
 		code  stream.Code
-		model string // the parameters that the model gets
+		model string // the parameters for the model
 	}{
 		{request(``), "", "", "map[]"},
 		{request(`"a":1,"b":"x"`), "", "", "map[a:1 b:x]"},
@@ -96,7 +95,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestQueueParameters: the priority and the time-out of a request are those of its frame.
+// The frame has the priority and the time-out of the request.
 func TestQueueParameters(t *testing.T) {
 	for params, want := range map[string]stream.Frame{
 		`"priority":0,"timeout":0`:    {},
@@ -176,8 +175,7 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// TestClassificationMemory: the elements and their text are in leased memory, which the result
-// releases, and without memory the request is refused.
+// The elements and their text are in leased memory, released with the result. Without memory the request is refused.
 func TestClassificationMemory(t *testing.T) {
 	const elements = 1 << 15
 	m := &stream.Model{Name: "m", MaxBatch: 1, Axis: stream.NoAxis, Outputs: []stream.TensorSpec{{Name: "y"}}}
@@ -227,7 +225,7 @@ func TestClassificationMemory(t *testing.T) {
 	}
 }
 
-// TestSequence: to which sequence a request belongs, by a number or a text.
+// The sequence of a request, named by a number or a text.
 func TestSequence(t *testing.T) {
 	m := &stream.Model{Name: "m", Stateful: true, MaxBatch: 1}
 	for params, want := range map[string]struct {

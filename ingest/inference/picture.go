@@ -10,14 +10,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// hasPicture reports whether the request's input is a picture for m: a BYTES tensor for a
-// model that decodes pictures.
+// hasPicture reports whether the request's input is a picture for m: a BYTES tensor for a model that decodes
+// pictures.
 func (c *Call) hasPicture(m *stream.Model) bool {
 	return m.Image != nil && !m.Any && len(c.Request.Inputs) == 1 && c.Request.Inputs[0].Datatype == oip.Bytes
 }
 
-// picture makes f of the one element of the request's input: a JPEG, PNG or WebP picture, as
-// it is or in base64, which JSON needs. f owns the memory of the picture.
+// picture makes f from the only element of the request's input: a JPEG, PNG or WebP picture, plain or in base64
+// (needed in JSON). f owns the memory of the picture.
 func (c *Call) picture(f *stream.Frame, m *stream.Model) error {
 	t := &c.Request.Inputs[0]
 	if want := m.Inputs[0].Name; t.Name != want {
@@ -61,7 +61,7 @@ func (c *Call) picture(f *stream.Frame, m *stream.Model) error {
 	return nil
 }
 
-// noPicture returns the error of an element that is none, which err says what it is.
+// noPicture returns the error for an element that is no picture; err describes the element.
 func noPicture(err error, m *stream.Model) error {
 	return stream.Errorf(stream.Unsupported, "inputs[0].data", "model %s takes one picture, as it is or in base64: %w", m.Name, coded.RenameFunc(err, func(string) string { return "" }))
 }

@@ -5,10 +5,10 @@ import (
 	"millrace/internal/oip"
 )
 
-// Reply makes c.Response of c.Result, with the outputs that c.Request asks for, in its
-// order. Their data are in the result's memory.
+// Reply makes c.Response from c.Result, with the outputs requested by c.Request, in the order of the request. The
+// outputs' data are in the result's memory.
 func (c *Call) Reply() error {
-	if c.Several && len(c.Result.Outputs) == 0 { // the end of a request, behind its answers
+	if c.Several && len(c.Result.Outputs) == 0 { // the end of a request, after the answers
 		c.ReplyNone()
 		return nil
 	}
@@ -50,7 +50,7 @@ func (c *Call) ReplyNone() {
 	c.Response.Outputs = c.Response.Outputs[:0]
 }
 
-// describe sets everything of the reply but its outputs.
+// describe sets all fields of the reply except the outputs.
 func (c *Call) describe() {
 	r, to := c.Result, &c.Response
 	to.ModelName, to.ModelVersion, to.ID = r.Model.Name, r.Model.Version, c.Request.ID

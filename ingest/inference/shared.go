@@ -11,12 +11,11 @@ import (
 
 // part is where in a client's shared memory a tensor is.
 type part struct {
-	region       *shm.Region // nil: it is in the message
+	region       *shm.Region // nil: the data are in the message
 	offset, size uint64
 }
 
-// Shares reports whether a tensor or output of the request is said to be in shared memory, so that Share
-// must be called before Frame.
+// Shares reports whether the request places a tensor or output in shared memory. If so, call Share before Frame.
 func (c *Call) Shares() bool {
 	for i := range c.Request.Inputs {
 		if sharesMemory(c.Request.Inputs[i].Params) {
@@ -36,12 +35,10 @@ func sharesMemory(params oip.Params) bool {
 	return found
 }
 
-// Share sets the shared memory that the request's tensors may be in, nil when it is turned
-// off, and whose request it is.
+// Share sets the shared memory for the request's tensors (nil = turned off) and the client of the request.
 func (c *Call) Share(memory *shm.Registry, of shm.Client) { c.shared, c.sharing = memory, of }
 
-// sharedPart reads the parameters of a tensor or output, of the request's field at, that
-// may be in shared memory.
+// sharedPart reads the shared memory parameters of a tensor or output; at is the field in the request.
 func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 	var name string
 	var found bool
@@ -83,8 +80,8 @@ func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 	return p, inParameters(err, at)
 }
 
-// releaseRegions ends the use of shared memory: regions that were unregistered meanwhile are
-// gone before the client has its answer.
+// releaseRegions ends the use of shared memory: regions unregistered meanwhile are gone before the client has the
+// answer.
 func (c *Call) releaseRegions() {
 	for i, g := range c.regions {
 		c.shared.Release(g)
@@ -97,7 +94,7 @@ func sharedError(at, key, msg string) error {
 	return stream.Errorf(stream.InvalidArgument, at+".parameters."+key, "%s: tensors in shared memory have %s, %s and optionally %s", msg, oip.SharedRegion, oip.SharedSize, oip.SharedOffset)
 }
 
-// inParameters puts the field of err, if it is a parameter, into the parameters of at.
+// inParameters moves the field of err, if the field is a parameter, into the parameters of at.
 func inParameters(err error, at string) error {
 	return coded.RenameFunc(err, func(field string) string {
 		switch field {
@@ -108,8 +105,7 @@ func inParameters(err error, at string) error {
 	})
 }
 
-// readShared copies the inputs that are in shared memory to leased memory, and finds the
-// places of the outputs that will be written there.
+// readShared copies inputs from shared memory to leased memory, and finds the places for outputs in shared memory.
 func (c *Call) readShared(m *stream.Model) error {
 	for i := range c.Request.Inputs {
 		t := &c.Request.Inputs[i]
@@ -176,9 +172,8 @@ func (c *Call) readInput(m *stream.Model, t *oip.Tensor, p part, at string) erro
 	return nil
 }
 
-// writeShared writes output i of the request, t of the reply, to shared memory, if that was
-// asked for. The reply does not repeat the parameters of the request: Triton's C++ client
-// takes an output with parameters for one with binary data.
+// writeShared writes output i of the request, t of the reply, to shared memory if requested. The reply omits the
+// request's parameters, because Triton's C++ client takes an output with parameters for an output with binary data.
 func (c *Call) writeShared(i int, t *oip.Tensor) error {
 	if len(c.places) == 0 || c.places[i].region == nil {
 		return nil

@@ -12,9 +12,10 @@ import (
 	"millrace/stream"
 )
 
-// This file has what the calls of AMD Inference Server's clients have in common over REST and gRPC: see docs/migrating.md.
+// This file has the common part of the calls of AMD Inference Server's clients over REST and gRPC: see
+// docs/migrating.md.
 
-// ReadyNames returns the name of each model that is ready; none is an empty list.
+// ReadyNames returns the names of all ready models; without a ready model, an empty list.
 func ReadyNames(models ingest.Repository) []string {
 	names := []string{}
 	for _, row := range Index(models, true) {
@@ -25,8 +26,8 @@ func ReadyNames(models ingest.Repository) []string {
 	return names
 }
 
-// LoadWorker is Load for a name in any case: one in capitals that is not known is taken in lower case, as endpoints of AMD
-// Inference Server are.
+// LoadWorker is Load for names in upper or lower case: an unknown name with capitals is tried in lower case, the case
+// of AMD Inference Server's endpoints.
 func LoadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) (ingest.Loaded, error) {
 	loaded, err := Load(ctx, client.Models(), name, version, params)
 	if lower, ok := lowered(client, name, err); ok {
@@ -37,8 +38,8 @@ func LoadWorker(ctx context.Context, client *ingest.Client, name, version string
 	return loaded, err
 }
 
-// UnloadWorker is Unload for a name in any case. An endpoint that is not there needs no unload: clients undo each of their loads,
-// of which the last one has removed it.
+// UnloadWorker is Unload for names in upper or lower case. Unloading a missing endpoint succeeds, since clients undo
+// each of their loads, and the last unload has removed the endpoint.
 func UnloadWorker(ctx context.Context, client *ingest.Client, name, version string, params map[string]any) error {
 	err := Unload(ctx, client.Models(), name, version, params)
 	if lower, ok := lowered(client, name, err); ok {
@@ -50,18 +51,19 @@ func UnloadWorker(ctx context.Context, client *ingest.Client, name, version stri
 	return err
 }
 
-// lowered returns a name in lower case if the name itself is not known and the client may use the other one.
+// lowered returns name in lower case, and whether to try the lower case: name itself is unknown, and the client may
+// use the lower case name.
 func lowered(client *ingest.Client, name string, err error) (string, bool) {
 	lower := strings.ToLower(name)
 	return lower, lower != name && stream.CodeOf(err) == stream.NotFound && client.Principal().AllowsModel(lower) == nil
 }
 
-// Devices returns the number of devices of a name, cpu or gpu, that the server may use; 0 for other names.
+// Devices returns how many devices named cpu or gpu the server may use; 0 for other names.
 func Devices(name string) int {
 	switch strings.ToLower(name) {
 	case "cpu":
 		return runtime.GOMAXPROCS(0)
-	case "gpu": // of NVIDIA, each with a file; of others, a file for computing
+	case "gpu": // NVIDIA GPUs have a device file each; other GPUs have a render node
 		nvidia, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is well-formed
 		if len(nvidia) == 0 {
 			nvidia, _ = filepath.Glob("/dev/dri/renderD*")

@@ -1,10 +1,9 @@
-// Package native is the Go API for a program that embeds the server: the same
-// operations as over a protocol, for the program itself or for its users. It is the
-// fastest adapter, and copies nothing that the caller promises not to change. It must not
-// know workers, queues or batches.
+// Package native is the Go API for a program that embeds the server. The API offers the same operations as the
+// protocols, for the program itself or for the program's users. native is the fastest adapter, and does not copy data
+// that the caller promises not to change. The package must not know workers, queues or batches.
 //
-// Client.Infer sends one request. Client.Stream opens a stream of frames: after the last frame,
-// Stream.Finish waits for all results and closes it, whereas Close drops the frames that wait.
+// Client.Infer sends one request. Client.Stream opens a stream of frames: after the last frame, Stream.Finish waits
+// for all results and closes the stream, whereas Stream.Close drops waiting frames.
 package native
 
 import (
@@ -20,12 +19,13 @@ import (
 
 // Options are the adapter's settings.
 type Options struct {
-	Log *slog.Logger // for panics of its goroutines
-	// TraceContext returns the trace context that the context of a call carries, in the form of a telemetry library; nil = none does.
+	Log *slog.Logger // for panics of the adapter's goroutines
+	// TraceContext returns the trace context in the context of a call, in the form of a telemetry library; nil =
+	// calls have no trace context.
 	TraceContext func(context.Context) stream.TraceContext
 }
 
-// Adapter is the native adapter: it serves the calls of its Client.
+// Adapter is the native adapter. An Adapter serves the calls of its Client.
 type Adapter struct {
 	own     Client // of the program
 	serving chan struct{}
@@ -37,14 +37,14 @@ var (
 	_ ingest.Starter   = (*Adapter)(nil)
 )
 
-// service is what calls need of a running server, or err.
+// service is a running server for calls, or err.
 type service struct {
 	gate    *ingest.Gate
 	oneShot *ingest.OneShot
 	err     error
 }
 
-// New returns an adapter whose Client answers with Unavailable until Serve is called.
+// New returns an adapter. The adapter's Client answers with Unavailable until Serve is called.
 func New(opts Options) *Adapter {
 	a := &Adapter{own: Client{shared: &shared{opts: opts}}, serving: make(chan struct{})}
 	a.own.calls = routines.New(func(name string, value any, stack []byte) {
@@ -66,9 +66,8 @@ func (a *Adapter) Client() *Client { return &a.own }
 // Serving is closed once Serve has begun.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// Serve answers the client's calls until ctx ends. Then it refuses new ones with
-// Draining, and returns when the calls of Client.Go have their results: the backend
-// ends every frame.
+// Serve answers the client's calls until ctx ends. Then Serve refuses new calls with Draining, and returns when the
+// calls of Client.Go have their results: the backend ends every frame.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	s := &service{gate: gate, oneShot: ingest.NewOneShot(gate, a.Name(), &a.own.noModel)}
 	a.own.service.Store(s)
@@ -90,7 +89,7 @@ func (a *Adapter) Metrics() ingest.Metrics {
 	return m
 }
 
-// shared is what all clients of an adapter have.
+// shared is the state shared by all clients of an adapter.
 type shared struct {
 	opts    Options
 	service atomic.Pointer[service]
@@ -98,17 +97,19 @@ type shared struct {
 	noModel stream.FrameCounts
 }
 
-// Client calls the models of a server in this process. It is safe for concurrent use.
+// Client calls the models of a server in this process. Client is safe for concurrent use.
 //
-// That of the server is the program's own: it may do everything, and has no quotas. As and
-// Authenticate return one that acts for somebody, with the same methods.
+// The server's Client acts for the program itself, with all rights and without quotas. As and Authenticate return a
+// Client with the same methods that acts for a user.
 type Client struct {
 	*shared
-	of    *access.Principal // for whom the program vouches; nil = nobody
-	known *ingest.Client    // whose credentials the server has checked; nil = nobody's. With neither, the client is the program's own.
+	of *access.Principal // the user the program vouches for; nil = none
+	// the client whose credentials the server has checked; nil = none. With of and known nil, the client is the
+	// program's own.
+	known *ingest.Client
 }
 
-// use returns the service, or the error of a server that does not run.
+// use returns the service, or the error of a server that is not running.
 func (c *Client) use() (*service, error) {
 	s := c.service.Load()
 	return s, s.err

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestMetricsCountCalls checks that the goroutine of each call of Client.Go is in the
-// metrics.
+// TestMetricsCountCalls checks that the metrics count the goroutine of each call of Client.Go.
 func TestMetricsCountCalls(t *testing.T) {
 	a := New(Options{Log: slog.New(slog.DiscardHandler)})
 	end := make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"millrace/workers"
 )
 
-// BenchmarkInfer calls the identity model, for the program itself and for a user of it with a quota.
+// BenchmarkInfer calls the identity model, for the program itself and for a user with a quota.
 func BenchmarkInfer(b *testing.B) {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()

@@ -12,21 +12,19 @@ import (
 	"millrace/stream/buf"
 )
 
-// Infer sends tensors to a model and waits for the result, which the caller must
-// release when it has read the outputs. The inputs must not change until then. Errors
-// are coded (stream.CodeOf).
+// Infer sends tensors to a model and waits for the result. The caller must release the result after reading the
+// outputs, and must not change the inputs before. Errors are coded (stream.CodeOf).
 func (c *Client) Infer(ctx context.Context, model string, inputs []stream.Tensor) (*stream.Result, error) {
 	return c.Do(ctx, model, "", stream.Frame{Codec: stream.Tensors, Inputs: inputs})
 }
 
-// InferBytes sends an encoded picture, or bytes for a model that takes BYTES.
-// The data must not change until the result is released.
+// InferBytes sends an encoded picture, or bytes for a model that takes BYTES. The data must not change until the
+// result is released.
 func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Codec, data []byte) (*stream.Result, error) {
 	return c.Do(ctx, model, "", stream.Frame{Codec: codec, Payload: data})
 }
 
-// Do sends any frame as a one-shot request. Tensors are checked against their shapes.
-// It takes over f.Lease.
+// Do sends any frame as a one-shot request, and takes over f.Lease. Do checks tensors against their shapes.
 func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
 	s, err := c.use()
 	if err != nil {
@@ -74,7 +72,7 @@ type Future struct {
 	err  error
 }
 
-// Go does what Infer does, without waiting for the result.
+// Go is Infer without waiting for the result.
 func (c *Client) Go(ctx context.Context, model string, inputs []stream.Tensor) *Future {
 	f := &Future{done: make(chan struct{}), err: errPanic}
 	call := func() {
@@ -94,16 +92,14 @@ var errPanic = stream.Errorf(stream.Internal, "", "the call ended in a panic: th
 // Done is closed when the result is ready.
 func (f *Future) Done() <-chan struct{} { return f.done }
 
-// Wait returns the result. It may be called once, and the caller must release the
-// result.
+// Wait returns the result. Call Wait at most once, and release the result.
 func (f *Future) Wait() (*stream.Result, error) {
 	<-f.done
 	return f.res, f.err
 }
 
-// Stream opens a stream. on is called with each frame's ending, in order, by different
-// goroutines but never by two at once; it must not block or call the stream, and the
-// result is released when it returns. done, which may be nil, is called last.
+// Stream opens a stream. Different goroutines call on with each frame's ending, in order and never two at once. on
+// must not block or call the stream; the result is released when on returns. done, which may be nil, is called last.
 func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
 	s, err := c.use()
 	if err != nil {
@@ -123,16 +119,14 @@ func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Resul
 	return &Stream{Stream: st, pushed: k.pushed, mem: s.gate.Memory(), share: by.Core().Memory()}, nil
 }
 
-// Stream is an open stream. Send, Submit, Finish and Close are safe for concurrent use. Close
-// drops the frames that wait; Finish waits for their results before it closes. When the
-// credentials of the client for which it was opened are not valid any more, or its rights
-// have changed, it is closed (stream.ByError): frames that wait, and those that come later,
-// fail with the reason.
+// Stream is an open stream. Send, Submit, Finish and Close are safe for concurrent use. Close drops waiting frames;
+// Finish waits for their results before closing. When the credentials of the client become invalid, or the client's
+// rights have changed, the stream is closed (stream.ByError): waiting and later frames fail with the reason.
 type Stream struct {
 	*stream.Stream
-	pushed <-chan struct{} // has a value when the sink got an ending that Finish has not seen
+	pushed <-chan struct{} // has a value when the sink got an ending not yet seen by Finish
 	mem    *buf.Pool
-	share  *buf.Share // in which copies count; nil = none
+	share  *buf.Share // the share charged for copies; nil = none
 }
 
 // Send submits a copy of data as a frame with the number seq.
@@ -145,10 +139,10 @@ func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})
 }
 
-// Finish waits until every accepted frame has its ending, closes the stream, and returns nil when
-// done has returned, for whatever reason the stream was closed. Call it after the last Send or
-// Submit, and not in on or done. When ctx ends first, Finish closes the stream, which drops the
-// frames that wait, and returns the error of ctx; frames in flight end later (Finished).
+// Finish waits until every accepted frame has its ending, closes the stream, and returns nil when done has returned,
+// whatever the reason for the closing. Call Finish after the last Send or Submit, and not in on or done. When ctx
+// ends first, Finish closes the stream, drops waiting frames, and returns the error of ctx; frames in flight end
+// later (Finished).
 func (s *Stream) Finish(ctx context.Context) error {
 	for c := s.Counts(); c.Accepted > c.Results+c.Drops+c.Errors; c = s.Counts() {
 		select {
@@ -169,10 +163,10 @@ type sink struct {
 	on      func(*stream.Result)
 	done    func(stream.CloseReason)
 	pushed  chan struct{}          // for Stream.Finish
-	removed atomic.Pointer[func()] // of Client.OnEnd; nil = it was not called
+	removed atomic.Pointer[func()] // the result of Client.OnEnd; nil = OnEnd was not called
 }
 
-// endWith closes the stream st, whose sink is s, when the credentials of its client are not valid any more.
+// endWith closes the stream st, whose sink is s, when the client's credentials become invalid.
 func (s *sink) endWith(of *ingest.Client, st *stream.Stream) {
 	removed := of.OnEnd(func(err error) { st.CloseWith(stream.ByError, err) })
 	s.removed.Store(&removed)
@@ -201,8 +195,8 @@ func (s *sink) Done(why stream.CloseReason) {
 	}
 }
 
-// Models lists the loaded and known models that may be used; the list is empty before the
-// server runs, and for a client that may not make the call.
+// Models lists the loaded and known models with access for the client. The list is empty before the server runs, and
+// for a client without the right to call Models.
 func (c *Client) Models() []ingest.Entry {
 	s, err := c.use()
 	if err != nil {
@@ -215,7 +209,7 @@ func (c *Client) Models() []ingest.Entry {
 	return by.Models().Index()
 }
 
-// manage makes a call that manages a model, and audits it.
+// manage makes and audits a call that manages a model.
 func (c *Client) manage(method, model string, do func(by *ingest.Client) error) error {
 	s, err := c.use()
 	var by *ingest.Client
@@ -229,7 +223,7 @@ func (c *Client) manage(method, model string, do func(by *ingest.Client) error) 
 	return err
 }
 
-// Model returns a loaded model's metadata, and whether it is ready.
+// Model returns a loaded model's metadata, and whether the model is ready.
 func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	s, err := c.use()
 	if err != nil {
@@ -242,7 +236,7 @@ func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	return by.Models().Model(name, "")
 }
 
-// Load loads a model, and returns its endpoint and what has changed. A principal needs the role manage.
+// Load loads a model, and returns the endpoint and the change. A principal needs the role manage.
 func (c *Client) Load(ctx context.Context, name string, params stream.Params) (loaded ingest.Loaded, err error) {
 	err = c.manage("Load", name, func(by *ingest.Client) error {
 		loaded, err = by.Models().Load(ctx, name, ingest.Load{Params: params})
@@ -251,8 +245,8 @@ func (c *Client) Load(ctx context.Context, name string, params stream.Params) (l
 	return loaded, err
 }
 
-// Unload removes one worker of an endpoint; the last removes the endpoint. A principal needs
-// the role manage.
+// Unload removes one worker of an endpoint; removing the last worker removes the endpoint. A principal needs the role
+// manage.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	return c.manage("Unload", endpoint, func(by *ingest.Client) error {
 		return by.Models().Unload(ctx, endpoint, ingest.Unload{})

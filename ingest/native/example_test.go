@@ -38,8 +38,7 @@ func startWith(cfg server.Config) (s *server.Server, stop func()) {
 	}
 }
 
-// A call waits for its result, which shares memory with the server until it is
-// released.
+// A call waits for its result. The result shares memory with the server until released.
 func ExampleClient_Infer() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
@@ -55,7 +54,7 @@ func ExampleClient_Infer() {
 	// Output: x [1 2] [1.5 -2]
 }
 
-// Errors say what is wrong with the request, and have a code.
+// Errors describe the mistake in the request, and have a code.
 func ExampleClient_Infer_errors() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
@@ -104,7 +103,7 @@ func ExampleClient_Stream() {
 			fmt.Println(err)
 		}
 	}
-	fmt.Println("finished:", in.Finish(context.Background())) // Close would drop the frames that wait
+	fmt.Println("finished:", in.Finish(context.Background())) // Close would drop waiting frames
 	// Output:
 	// 0 result
 	// 1 result
@@ -113,8 +112,8 @@ func ExampleClient_Stream() {
 	// finished: <nil>
 }
 
-// A program that serves several users acts for each of them: they have quotas, and their
-// names are in logs, traces and metrics. What the program sends itself has none.
+// A program with several users acts for each user: users have quotas, and their names appear in logs, traces and
+// metrics. The program's own requests have no quotas.
 func ExampleClient_As() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"}, workers.Config{Name: "door", Source: "identity"})
 	defer stop()
@@ -139,8 +138,7 @@ func ExampleClient_As() {
 	// echo flow_control true
 }
 
-// The server checks credentials that somebody has given to the program, as over the
-// protocols.
+// The server checks credentials given to the program, as over the protocols.
 func ExampleClient_Authenticate() {
 	s, stop := startWith(server.Config{APIKey: "the key of the server", Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	defer stop()

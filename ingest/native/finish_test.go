@@ -12,7 +12,7 @@ import (
 	"millrace/workers"
 )
 
-// whenWaiting is a context that calls begun once somebody waits for its end.
+// whenWaiting is a context that calls begun once a goroutine waits for the context's end.
 type whenWaiting struct {
 	context.Context
 	begun func()
@@ -23,7 +23,7 @@ func (c whenWaiting) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// paused opens a stream in every that is paused, with frames that wait.
+// paused opens a paused stream in mode Every, with waiting frames.
 func paused(t *testing.T, frames int) (in *native.Stream, outcomes *[]stream.Outcome, closed *stream.CloseReason) {
 	t.Helper()
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
@@ -44,7 +44,7 @@ func paused(t *testing.T, frames int) (in *native.Stream, outcomes *[]stream.Out
 	return st, outcomes, closed
 }
 
-// TestFinish checks that Finish waits for the results of frames that wait, and then closes the stream.
+// TestFinish checks that Finish waits for the results of waiting frames, and then closes the stream.
 func TestFinish(t *testing.T) {
 	in, outcomes, closed := paused(t, 3)
 	if err := in.Finish(whenWaiting{context.Background(), in.Resume}); err != nil {
@@ -61,7 +61,7 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// TestFinishGivesUp checks that Finish returns when its context ends, and drops the frames that wait.
+// TestFinishGivesUp checks that Finish returns when its context ends, and drops waiting frames.
 func TestFinishGivesUp(t *testing.T) {
 	in, outcomes, closed := paused(t, 3)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +74,7 @@ func TestFinishGivesUp(t *testing.T) {
 	}
 }
 
-// TestFinishClosed checks that Finish returns when the stream is closed by somebody else while it waits.
+// TestFinishClosed checks that Finish returns when another goroutine closes the stream.
 func TestFinishClosed(t *testing.T) {
 	in, outcomes, closed := paused(t, 3)
 	unload := func() { in.CloseWith(stream.ByUnload, errors.New("unloaded")) }
@@ -86,7 +86,7 @@ func TestFinishClosed(t *testing.T) {
 	}
 }
 
-// TestFinishTwice checks that two calls of Finish that wait at once both return.
+// TestFinishTwice checks that two concurrent calls of Finish both return.
 func TestFinishTwice(t *testing.T) {
 	in, outcomes, _ := paused(t, 1)
 	var both sync.WaitGroup

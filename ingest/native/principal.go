@@ -9,30 +9,29 @@ import (
 	"millrace/stream"
 )
 
-// User is one whom the program vouches for. It may run inferences and read what models take
-// and return (the role infer), and not load or unload any.
+// User is a user the program vouches for. A User may run inferences and read the inputs and outputs of models (the
+// role infer), but not load or unload models.
 type User struct {
-	// Name is what workers, logs, traces and metrics are told: at most 128 letters, digits and
-	// . _ @ -, the first a letter or digit. Users of one name have their quotas together, and
-	// a key, token or user of the server with that name has its own.
+	// Name appears to workers and in logs, traces and metrics: at most 128 letters, digits and . _ @ -, the first a
+	// letter or digit. Users of the same name share their quotas. A key, token or user of the server with the same
+	// name has separate quotas.
 	Name string
-	// Models are patterns such as door-* of the only models that the user may use; empty = all.
+	// Models are patterns, such as door-*, of the models the user may use; empty = all models.
 	Models []string
-	// Quotas are by name, such as requests or frames, in place of those of the settings quotas.*;
-	// 0 = any number. Those of the last User of a name hold for all its clients.
+	// Quotas maps names such as requests or frames to limits that replace the settings quotas.*; 0 = unlimited. The
+	// Quotas of the last User of a name apply to all clients of this name.
 	Quotas map[string]float64
 }
 
-// Credentials are what somebody has who uses the program, for the server to check. The zero
-// value has none.
+// Credentials are the credentials of a user of the program, for the server to check. The zero value has no
+// credentials.
 type Credentials struct {
 	Key     string // an API key or a token, alone or as the value of a header Authorization
 	Session string // the cookie session_key
 }
 
-// As returns a client that acts for a user of the program, who has an account of quotas with
-// the server. It costs little, so that a program may make one for each request. Errors:
-// InvalidArgument.
+// As returns a client that acts for a user of the program. The user has an account of quotas with the server. As
+// costs little, so a program may make a client for each request. Errors: InvalidArgument.
 func (c *Client) As(u User) (*Client, error) {
 	if err := c.mayAct(); err != nil {
 		return nil, err
@@ -50,10 +49,10 @@ func (c *Client) As(u User) (*Client, error) {
 	return &Client{shared: c.shared, of: p}, nil
 }
 
-// Authenticate returns a client that acts for whom the credentials are of, as over the
-// protocols: with its roles, models and quotas as they are at each call, and a key that was
-// revoked, a token that has expired or a session that has ended allows nothing more, and
-// ends streams. Errors: Unauthenticated; Unavailable before the server runs, and Draining when it ends; calls of the client also return PermissionDenied.
+// Authenticate returns a client that acts for the owner of the credentials, as over the protocols. Each call uses the
+// owner's present roles, models and quotas. A revoked key, an expired token or an ended session allows nothing more,
+// and ends streams. Errors: Unauthenticated; Unavailable before the server runs, and Draining when the server ends;
+// calls of the client also return PermissionDenied.
 func (c *Client) Authenticate(ctx context.Context, with Credentials) (*Client, error) {
 	if err := c.mayAct(); err != nil {
 		return nil, err
@@ -72,8 +71,7 @@ func (c *Client) Authenticate(ctx context.Context, with Credentials) (*Client, e
 	return &Client{shared: c.shared, known: known}, nil
 }
 
-// mayAct returns an error for a client that acts for somebody already, who has not the
-// rights of the program.
+// mayAct returns an error for a client that already acts for a user, and so lacks the rights of the program.
 func (c *Client) mayAct() error {
 	name := c.known.Name()
 	switch {
@@ -88,7 +86,7 @@ func (c *Client) mayAct() error {
 // isOwner reports whether the client is the program's own.
 func (c *Client) isOwner() bool { return c.of == nil && c.known == nil }
 
-// begin returns the client for whom a call is made, as it is now, and counts the call.
+// begin returns the client of a call with its present rights, and counts the call.
 func (c *Client) begin(s *service, n access.Need) (*ingest.Client, error) {
 	switch {
 	case c.known != nil:
@@ -99,8 +97,8 @@ func (c *Client) begin(s *service, n access.Need) (*ingest.Client, error) {
 	return s.gate.Owner(), nil
 }
 
-// audit writes a line of the audit log about a call that manages, but for calls of the program itself and
-// calls before the server serves.
+// audit writes a line about a management call to the audit log, except for calls of the program itself and calls
+// before the server serves.
 func (c *Client) audit(s *service, method, model string, by *ingest.Client, err error) {
 	if s.gate == nil || c.isOwner() { // the server has not begun to serve
 		return

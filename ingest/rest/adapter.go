@@ -17,11 +17,11 @@ import (
 	"millrace/stream"
 )
 
-// Options are the adapter's settings. A zero field takes its default.
+// Options are the adapter's settings. Zero fields take their defaults.
 type Options struct {
 	DrainTimeout time.Duration // for the requests in flight at the end; default 20s
 	Limits       oip.Limits    // of a message
-	SharedMemory *shm.Registry // nil: it is turned off
+	SharedMemory *shm.Registry // nil: shared memory is turned off
 	Log          *slog.Logger  // default slog.Default()
 }
 
@@ -43,16 +43,16 @@ var (
 	_ ingest.Measured  = (*Adapter)(nil)
 )
 
-// service is what requests need of a running server.
+// service is the part of a running server that requests use.
 type service struct {
 	gate    *ingest.Gate
 	oneShot *ingest.OneShot
-	// ctx ends when the requests in flight must end. That of a request ends also when its
-	// client leaves: see httpd.Server.Context.
+	// ctx ends when requests in flight must end. A request's own context also ends when its client leaves: see
+	// httpd.Server.Context.
 	ctx context.Context
 }
 
-// New registers the routes on h. They answer 503 until Serve is called.
+// New registers the routes on h. Until Serve is called, the routes answer 503.
 func New(h *httpd.Server, opts Options) *Adapter {
 	if opts.DrainTimeout <= 0 {
 		opts.DrainTimeout = 20 * time.Second
@@ -118,9 +118,8 @@ func (a *Adapter) Name() string { return "rest" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// Serve opens the routes. When ctx ends, new requests are refused with
-// draining, those in flight finish, and those that take longer than
-// DrainTimeout are ended.
+// Serve opens the routes. When ctx ends, new requests are refused with draining, and requests in flight may finish
+// within DrainTimeout; then Serve ends them.
 func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
 	base, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

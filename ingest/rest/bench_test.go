@@ -17,8 +17,7 @@ import (
 	"millrace/workers"
 )
 
-// hammer sends the same request over and over on several connections and reads
-// each reply to its end.
+// hammer repeats the same request on several connections and reads each reply to its end.
 func hammer(b *testing.B, addr, path string, body []byte, headers string) {
 	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n", path, len(body), headers)
 	request = append(request, body...)
@@ -69,7 +68,7 @@ func skipReply(r *bufio.Reader) error {
 	}
 }
 
-// BenchmarkInfer compares infer with a handler that reads the same body and answers it.
+// BenchmarkInfer compares infer with a handler that reads and returns the same body.
 func BenchmarkInfer(b *testing.B) {
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off"})
 	if err != nil {

@@ -28,8 +28,7 @@ func packed(coding string, data []byte) []byte {
 	return out.Bytes()
 }
 
-// TestCompressedRequests: bodies in each coding are read, also with binary tensors and in
-// requests of other routes.
+// The server reads bodies in each content coding, also with binary tensors and on other routes.
 func TestCompressedRequests(t *testing.T) {
 	r := start(t, nil, "identity", "pair")
 	head := `{"inputs":[{"name":"x","datatype":"UINT8","shape":[100000],"parameters":{"binary_data_size":100000}}],"outputs":[{"name":"x","parameters":{"binary_data":true}}]}`
@@ -48,8 +47,7 @@ func TestCompressedRequests(t *testing.T) {
 	r.noLeases()
 }
 
-// TestCompressedReplies: a reply of some size comes compressed when the client asks for it,
-// in JSON and as binary data.
+// A reply above a minimum size is compressed when the client asks for compression, in JSON and as binary data.
 func TestCompressedReplies(t *testing.T) {
 	r := start(t, nil, "identity")
 	request := func(n int, binary bool) []byte {
@@ -89,8 +87,7 @@ func TestCompressedReplies(t *testing.T) {
 	r.noLeases()
 }
 
-// TestUnknownOptionsAreIgnored: those of clients of other servers; those of this one are
-// checked (see TestRefusals).
+// Options known only to clients of other servers are ignored. TestRefusals checks this server's options.
 func TestUnknownOptionsAreIgnored(t *testing.T) {
 	r := start(t, nil, "pair")
 	body := []byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}]}`)

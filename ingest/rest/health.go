@@ -23,8 +23,7 @@ func sendFlag(c *fiber.Ctx, name string, is bool) error {
 	return sendJSON(c, status, []byte(`{"`+name+`":`+value+`}`))
 }
 
-// IsProbe reports whether path is that of a health route: of the server, or whether a model is
-// ready.
+// IsProbe reports whether path is a health route of the server or of a model.
 func IsProbe(path string) bool {
 	switch path {
 	case "/v2/health/live", "/v2/health/ready", "/health/startup", "/health/live", "/health/ready":
@@ -44,7 +43,7 @@ func IsProbe(path string) bool {
 	return false
 }
 
-// state returns the backend's state, or that of a server that starts or ends.
+// state returns the backend's state, or a state that says that the server starts or ends.
 func (a *Adapter) state() ingest.State {
 	s := a.requests.Service()
 	if s == nil {
@@ -111,7 +110,7 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
 }
 
-// statistics answers with those of a model, or of all.
+// statistics answers with the statistics of one model or of all models.
 func (a *Adapter) statistics(c *fiber.Ctx) error {
 	s, err := a.requests.Begin()
 	if err != nil {

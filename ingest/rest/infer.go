@@ -19,7 +19,6 @@ import (
 // tensors.
 const headerLength = "Inference-Header-Content-Length"
 
-// infer answers one inference request.
 func (a *Adapter) infer(c *fiber.Ctx) error {
 	s, err := a.requests.Begin()
 	if err != nil {
@@ -28,7 +27,7 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 	}
 	defer a.requests.End()
 	k := calls.Get().(*call)
-	// The handler owns the call and its memory until the reply does.
+	// The handler owns the call and its memory until the handover to the reply.
 	handed := false
 	defer func() {
 		if !handed {
@@ -43,27 +42,26 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 	return nil
 }
 
-// call is what one infer request needs besides its frame. It is reused; the frame's
-// tensors are not part of it, because a worker may read them after their request has
-// ended.
+// call is the state of an infer request besides its frame. Calls are reused. The frame's tensors are separate,
+// because a worker may read the tensors after the end of the request.
 type call struct {
 	inference.Call
 	opt    request.Options
-	strict bool // the request is a message, which may ask for binary data
+	strict bool // the request is a message, with optional binary data
 
 	isBinary func(i int) bool // k.binary
 	room     httpd.Room
 	alloc    func(n int) []byte
 
-	head   []byte     // the reply's JSON, or that between its large tensors
-	pieces oip.Pieces // it all, ...
-	piece  []byte     // ... made one piece after the other in this memory; nil = head is all
-	parts  [][]byte   // the bytes after it
+	head   []byte     // the JSON of the reply, or the JSON between large tensors
+	pieces oip.Pieces // the whole JSON in pieces
+	piece  []byte     // memory for one piece after the other; nil = head is the whole JSON
+	parts  [][]byte   // the bytes after the JSON
 	size   int
 	timing []byte
 }
 
-// maxKept is the largest JSON buffer that a call keeps for its next request.
+// maxKept is the size of the largest JSON buffer that a call keeps for its next request.
 const maxKept = 2 * maxGathered
 
 var calls = sync.Pool{New: func() any {
@@ -87,7 +85,7 @@ func (k *call) free() {
 	calls.Put(k)
 }
 
-// run handles the request up to the point where its reply can be written.
+// run handles the request until the reply is ready to be written.
 func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 	model, version, f, err := k.read(a, s, c)
 	if err != nil {
@@ -104,7 +102,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 	return err
 }
 
-// refuse counts a request that is refused with err. One that did not arrive completely is not counted.
+// refuse counts a request refused with err, unless the request arrived incompletely.
 func (k *call) refuse(s *service, c *fiber.Ctx, f *stream.Frame, err error) {
 	if errors.Is(err, httpd.ErrIncomplete) {
 		return
@@ -113,12 +111,12 @@ func (k *call) refuse(s *service, c *fiber.Ctx, f *stream.Frame, err error) {
 	k.traceresponse(c)
 }
 
-// read makes a frame from the request, for the model and version that it returns.
+// read makes a frame from the request, and returns the model's name and version.
 func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string, f stream.Frame, err error) {
 	return k.readWith(a, s, c, k.frame)
 }
 
-// readWith is read of a body that frame reads.
+// readWith is read with a custom function for reading the body.
 func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapter, *fiber.Ctx, *stream.Model) (stream.Frame, error)) (name, version string, f stream.Frame, err error) {
 	var h frames.TraceHeaders
 	c.Request().Header.VisitAll(h.Add)
@@ -132,7 +130,7 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 		return "", "", f, err
 	}
 	if version != "" {
-		version = model.Version // which, unlike the path, stays valid after the handler
+		version = model.Version // unlike the path, valid after the handler
 	}
 	k.Use(s.gate.Memory(), accept.MemoryOf(c.Context().Conn()))
 	context := f.TraceContext

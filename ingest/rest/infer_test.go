@@ -21,7 +21,7 @@ import (
 
 func floats(v ...float32) []byte { return stream.AppendFloat32(nil, v...) }
 
-// binaryRequest returns JSON followed by raw bytes, and the header for it.
+// binaryRequest returns JSON followed by raw bytes, and the header with the length of the JSON.
 func binaryRequest(header string, data ...[]byte) ([]byte, string) {
 	return append([]byte(header), bytes.Join(data, nil)...), fmt.Sprintf("Inference-Header-Content-Length: %d", len(header))
 }
@@ -38,7 +38,7 @@ func TestInferJSON(t *testing.T) {
 	if !regexp.MustCompile(`^queue;dur=[\d.]+, prepare;dur=[\d.]+, run;dur=[\d.]+$`).MatchString(a.Header.Get("Server-Timing")) {
 		t.Errorf("Server-Timing: %q", a.Header.Get("Server-Timing"))
 	}
-	// One output, with the version in the path, no batch axis.
+	// One output, the version in the path, no batch axis.
 	a = r.ask("POST", "/v2/models/pair/versions/1/infer", []byte(`{"inputs":[
 		{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},
 		{"name":"b","datatype":"FP32","shape":[1],"data":[4]}],"outputs":[{"name":"sum"}]}`), isJSON)
@@ -56,7 +56,7 @@ func TestInferJSON(t *testing.T) {
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[a bc]" || fmt.Sprint(a.get("outputs", "2", "data")) != "[true false]" {
 		t.Error(a)
 	}
-	// As curl -d sends it.
+	// The form sent by curl -d.
 	a = r.ask("POST", "/v2/models/identity/infer", []byte(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[9]}]}`), "Content-Type: application/x-www-form-urlencoded")
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[9]" {
 		t.Error(a)
@@ -72,7 +72,7 @@ func TestInferJSON(t *testing.T) {
 
 func TestInferBinary(t *testing.T) {
 	r := start(t, nil, "pair", "identity", "text", "picture")
-	// Both tensors raw, one of the outputs raw.
+	// Both tensors and one of the outputs in binary form.
 	body, header := binaryRequest(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}],`+
 		`"outputs":[{"name":"rows"},{"name":"sum","parameters":{"binary_data":true}}]}`, floats(1, 2, 3), floats(4))
 	a := r.ask("POST", "/v2/models/pair/infer", body, header, isBytes)
@@ -82,13 +82,13 @@ func TestInferBinary(t *testing.T) {
 	if a.Header.Get("Content-Type") != "application/octet-stream" {
 		t.Error(a.Header)
 	}
-	// One raw, one in JSON: data in two leases that must become one.
+	// A raw tensor and a JSON tensor: data in two leases to be merged.
 	body, header = binaryRequest(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"data":[5]}]}`, floats(1, 2, 3))
 	a = r.ask("POST", "/v2/models/pair/infer", body, header)
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), floats(11, 1)) {
 		t.Errorf("%v %q", a, a.data())
 	}
-	// A large body, of a length that no buffer has.
+	// A large body with an unusual length.
 	large := make([]byte, 1_000_003)
 	for i := range large {
 		large[i] = byte(i * 7)
@@ -98,7 +98,7 @@ func TestInferBinary(t *testing.T) {
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), large) {
 		t.Errorf("%s, %d bytes", a.Status, len(a.data()))
 	}
-	// The body is one tensor.
+	// The whole body is one tensor.
 	raw := "Inference-Header-Content-Length: 0"
 	for path, c := range map[string]struct {
 		body, want []byte
@@ -122,11 +122,11 @@ func TestInferBinary(t *testing.T) {
 	r.noLeases()
 }
 
-// A body without a length, as programs send that do not know it in advance.
+// A body without a length, from a client that does not know the length in advance.
 func TestInferChunked(t *testing.T) {
 	r := start(t, nil, "identity")
 	data := bytes.Repeat([]byte("0123456789"), 30_000)
-	pipe := struct{ *bytes.Reader }{bytes.NewReader(data)} // hides its length from net/http
+	pipe := struct{ *bytes.Reader }{bytes.NewReader(data)} // hides the length from net/http
 	req, err := http.NewRequest("POST", r.base+"/v2/models/identity/infer?datatype=UINT8&shape=-1", pipe)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestInferChunked(t *testing.T) {
 	r.noLeases()
 }
 
-// red is a picture of one colour.
+// red returns a picture of one colour.
 func red() image.Image {
 	m := image.NewRGBA(image.Rect(0, 0, 40, 20))
 	for i := range 40 * 20 {
@@ -212,8 +212,8 @@ func TestInferPicture(t *testing.T) {
 	r.noLeases()
 }
 
-// TestNoJSON: a result that JSON cannot represent is refused with how to ask for it, whatever the form of the request, and is
-// answered to those who ask.
+// A result that JSON cannot represent is refused with advice how to request the result. Clients that follow the
+// advice get the result. Both hold for every form of request.
 func TestNoJSON(t *testing.T) {
 	r := start(t, nil, "identity")
 	file := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x02\x00\x00\x00\x02\x08\x02\x00\x00\x00")

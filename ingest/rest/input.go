@@ -18,12 +18,12 @@ import (
 type form uint8
 
 const (
-	asMessage form = iota // JSON, which binary tensors may follow
+	asMessage form = iota // JSON, optionally followed by binary tensors
 	asTensor              // the bytes of one tensor
-	asFrame               // a picture, or bytes for a model that takes bytes
+	asFrame               // a picture, or bytes for a BYTES model
 )
 
-// frame reads the body and makes a frame from it. The frame owns all its memory.
+// frame reads the body and makes a frame that owns all its memory.
 func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
 	jsonLen, err := jsonLength(c)
 	if err != nil {
@@ -47,7 +47,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		if err := frames.Recognise(&f, m); err != nil {
 			return f, err
 		}
-		k.Request.ID = "" // otherwise it would be that of the last message
+		k.Request.ID = "" // clears the id of the last message
 		f.Lease = k.TakeBody()
 		return f, nil
 	}
@@ -89,7 +89,7 @@ func (k *call) decode(body []byte, jsonLen int, limits oip.Limits) error {
 	return oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, limits)
 }
 
-// jsonLength reads headerLength; it returns -1 when it is absent.
+// jsonLength reads headerLength, or returns -1 without the header.
 func jsonLength(c *fiber.Ctx) (int, error) {
 	h := c.Request().Header.Peek(headerLength)
 	if len(h) == 0 {
@@ -102,9 +102,8 @@ func jsonLength(c *fiber.Ctx) (int, error) {
 	return int(n), nil
 }
 
-// form returns how to read the body: by the headers and options, and where they do not
-// say, by its content. kind is that of a frame, or stream.Auto when frames.Recognise
-// has to find it.
+// form returns how to read the body. The headers and options decide, and otherwise the content. kind is the codec of
+// a frame, or stream.Auto if frames.Recognise has to find the codec.
 func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (what form, kind stream.Codec, err error) {
 	switch {
 	case jsonLen > 0:
@@ -129,7 +128,7 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 	case media == fiber.MIMEOctetStream:
 		return bytesForm(m, body)
 	case media == "", media == fiber.MIMEApplicationForm, media == fiber.MIMETextPlain:
-		// Content types that programs send by default: curl's -d and --data-binary.
+		// Default content types of clients: curl's -d and --data-binary.
 		if kind, err := frames.Picture(body); err == nil {
 			return asFrame, kind, nil
 		}
@@ -163,8 +162,7 @@ func mediaType(b []byte) string {
 	return strings.ToLower(strings.TrimSpace(string(b)))
 }
 
-// oneTensor uses the body as the only input of the model. The options set what the
-// model leaves open.
+// oneTensor uses the body as the model's only input. The options set the properties left open by the model.
 func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	name, datatype, shape := "input", string(k.opt.Datatype), k.opt.Shape
 	switch {
@@ -187,8 +185,8 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	return oip.RawRequest(&k.Request, body, name, datatype, shape, k.alloc, lim)
 }
 
-// noTensor returns the error of a body of no declared type, which err says is no tensor
-// of the model: for a model that takes pictures, or a body that is one, it is about that.
+// noTensor returns the error for a body of no declared type; err says why the body is no tensor of the model. If the
+// model takes pictures or the body is a picture, the error is about pictures.
 func noTensor(m *stream.Model, body []byte, err error) error {
 	kind, pictureErr := frames.Picture(body)
 	switch {
@@ -200,8 +198,8 @@ func noTensor(m *stream.Model, body []byte, err error) error {
 	return err
 }
 
-// openShape returns the shape of an input; the number of rows follows from the number
-// of bytes when nothing else sets it.
+// openShape returns the shape of an input. If nothing else sets the number of rows, the number follows from the
+// number of bytes.
 func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
 	if m.Axis == stream.NoAxis {
 		return spec.Shape

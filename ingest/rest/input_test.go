@@ -35,7 +35,7 @@ func TestMediaTypes(t *testing.T) {
 	}
 }
 
-// TestBytesOfNoType checks what such bytes are for a model, by its inputs.
+// The model's inputs decide the meaning of a body without a type.
 func TestBytesOfNoType(t *testing.T) {
 	jpeg := []byte("\xff\xd8\xff\xe0\x00\x10JFIF")
 	text, number := stream.TensorSpec{Name: "t", Datatype: stream.Bytes}, stream.TensorSpec{Name: "n", Datatype: stream.Uint8}
@@ -69,8 +69,8 @@ func TestBytesOfNoType(t *testing.T) {
 	}
 }
 
-// TestOneTensor checks that the body becomes the only input; the options set what the
-// model leaves open, and the number of rows follows from the number of bytes.
+// TestOneTensor checks that the body becomes the only input. The options set the properties left open by the model,
+// and the number of rows follows from the number of bytes.
 func TestOneTensor(t *testing.T) {
 	spec := func(dims ...int) stream.TensorSpec {
 		return stream.TensorSpec{Name: "x", Datatype: stream.Uint8, Shape: dims}
@@ -111,7 +111,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRepliesInParts: they come whole, and stop where the client does.
+// Replies in parts arrive whole, and stop when the client stops reading.
 func TestRepliesInParts(t *testing.T) {
 	parts := func() *call {
 		return &call{head: []byte("head"), parts: [][]byte{[]byte("first"), nil, []byte("second")}}

@@ -13,9 +13,8 @@ import (
 	"millrace/server"
 )
 
-// TestLargeJSON: an answer of more than a piece comes whole and with its length, also behind it binary
-// tensors, and compressed; the budget has a piece of it, and what cannot be sent is an error before the
-// first byte.
+// A JSON answer of several pieces arrives whole with its length, also followed by binary tensors, and compressed. The
+// budget contains only a piece of the answer. An unsendable result is an error before the first byte.
 func TestLargeJSON(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Memory.Budget = 8 << 20 }, "identity")
 	const n = 200_000
@@ -84,7 +83,7 @@ func TestLargeJSON(t *testing.T) {
 	if a, text = post("/v2/models/identity/infer?outputs=binary", "", "identity", zeros); a.StatusCode != http.StatusOK || !bytes.HasSuffix(text, zeros) {
 		t.Errorf("%d, %d bytes", a.StatusCode, len(text))
 	}
-	// A text in pieces fits where a whole one would not.
+	// A text in pieces fits into the budget; a whole text would not.
 	big := bytes.Repeat([]byte{200}, 3<<20)
 	if a, text = post(fmt.Sprintf("/v2/models/identity/infer?datatype=UINT8&shape=%d&outputs=json", len(big)), "0", "identity", big); a.StatusCode != http.StatusOK || len(text) < 4*len(big) {
 		t.Errorf("%d, %.200s", a.StatusCode, text)

@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// It looks every ten seconds whether its server has ended.
+		// The pool looks every ten seconds for the end of its server.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// kind is a model for these tests: its metadata and its computation.
+// kind is a model for these tests: metadata and computation.
 type kind struct {
 	workers.Base
 	model stream.Model
@@ -67,7 +67,7 @@ var pair = kind{
 	},
 }
 
-// picture answers with the first pixel of its input.
+// picture answers with the first pixel of the input.
 var picture = kind{
 	model: stream.Model{
 		Inputs:   []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 4, 3}}},
@@ -85,7 +85,7 @@ var picture = kind{
 	},
 }
 
-// text answers with the length of its input.
+// text answers with the length of the input.
 var text = kind{
 	model: stream.Model{
 		Inputs:   []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{1}}},
@@ -105,8 +105,7 @@ var text = kind{
 	},
 }
 
-// traced answers with the trace of each frame, as the client sent it: its ids and
-// whether it is sampled.
+// traced answers with the trace context sent by the client of each frame: the ids and the sampling decision.
 var traced = kind{
 	model: stream.Model{Any: true, Ragged: true, MaxBatch: 1},
 	run: func(_ context.Context, b *batching.Batch) error {
@@ -120,7 +119,7 @@ var traced = kind{
 	},
 }
 
-// stuck reports that it runs and waits for its release.
+// stuck reports its start and waits for its release.
 var (
 	stuckRuns  = make(chan struct{}, 16)
 	stuckGoes  = make(chan struct{})
@@ -140,7 +139,7 @@ var (
 	}
 )
 
-// failing answers with its input, and fails then.
+// failing answers with the input, and then fails.
 var failing = kind{
 	model: stream.Model{
 		Inputs:    []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}},
@@ -162,8 +161,7 @@ type running struct {
 	stop func() error
 }
 
-// start runs a server with the built-in kinds that are named, or those above,
-// each as a model of the same name.
+// start runs a server with the named kinds from above or built-in, each as a model of the same name.
 func start(t *testing.T, change func(*server.Config), kinds ...string) *running {
 	t.Helper()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
@@ -215,7 +213,7 @@ type answer struct {
 
 func (a *answer) String() string { return a.Status + " " + string(a.body) }
 
-// get reads a member of the body's JSON, by its path.
+// get returns the member of the body's JSON at path.
 func (a *answer) get(path ...string) any {
 	var v any
 	b := a.body
@@ -261,7 +259,7 @@ func (r *running) ask(method, path string, body []byte, headers ...string) *answ
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.Header.Set("Accept-Encoding", "identity") // not what the client asks for by itself
+	req.Header.Set("Accept-Encoding", "identity") // keeps net/http from asking for gzip
 	for _, h := range headers {
 		k, v, _ := strings.Cut(h, ": ")
 		if k == "Host" {
@@ -289,8 +287,7 @@ const (
 	isBytes = "Content-Type: application/octet-stream"
 )
 
-// noLeases waits until all memory is released. The memory of a reply is released just
-// after its last byte was sent.
+// noLeases waits until all memory is released. A reply's memory is released just after sending its last byte.
 func (r *running) noLeases() {
 	r.t.Helper()
 	limit := time.Now().Add(20 * time.Second)

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/role"
 )
 
-// flag, named and endpoint are the replies that have no type.
+// flag, named and endpoint are the replies without a Go type.
 type flag map[string]bool
 
 type named struct {
@@ -57,7 +57,7 @@ var inferQuery = []openapi.Param{
 	{Name: "data", Type: "string", Doc: "an output whose data are the whole reply: an element of BYTES, such as a picture file, as it is"},
 }
 
-// allQuery is the option of what is about the regions of shared memory.
+// allQuery is the query option of the routes for shared memory regions.
 var allQuery = []openapi.Param{{Name: allOption, Type: "boolean", Doc: "true: those of all clients, for which the role manage is needed; otherwise one's own"}}
 
 const (
@@ -66,7 +66,7 @@ const (
 	tagRepository = "repository"
 	tagMemory     = "shared memory"
 
-	// resultDoc says what the member result of the answer to a load is.
+	// resultDoc describes the member result of the answer to a load.
 	resultDoc = "`result` is `loaded` (the endpoint is new), `reloaded` (what serves the endpoint is new: a file or a setting has changed, a worker had failed, or a swap asked for it), `scaled` (only the number of workers has changed) or `unchanged`."
 
 	modelPath = "/v2/models/:model[/versions/:version]"
@@ -74,8 +74,7 @@ const (
 
 var events = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent events"}
 
-// Routes describes the routes of the adapter. Every route has its line here: the tests
-// name one that has none.
+// Routes describes every route of the adapter; a test checks for missing routes.
 var Routes = []openapi.Route{
 	{Method: "GET", Path: "/v2", Role: role.Infer, Limited: true, Tag: tagServer, Summary: "Name, version and extensions of the server", Answer: oip.ServerMetadata{}},
 	{Method: "GET", Path: "/v2/health/live", Role: role.Open, Tag: tagServer, Summary: "Whether the server runs, and no worker has failed more often in a row than limits.restarts", Answer: flag{}},

@@ -26,7 +26,7 @@ func TestRoutesAreDescribed(t *testing.T) {
 	}
 }
 
-// TestInferQueryIsDescribed: the options of infer are those that the route takes.
+// The description of infer lists exactly the options accepted by the route.
 func TestInferQueryIsDescribed(t *testing.T) {
 	var names []string
 	for _, p := range inferQuery {

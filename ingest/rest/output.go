@@ -27,8 +27,8 @@ var (
 	_ io.WriterTo   = (*call)(nil)
 )
 
-// write makes the reply from the result: its JSON, the parts after it, and the headers.
-// The outputs' data are sent from the worker's memory.
+// write makes the reply from the result: the JSON, the parts after the JSON, and the headers. The reply sends the
+// outputs' data from the worker's memory.
 func (k *call) write(c *fiber.Ctx) error {
 	r := k.Result
 	if k.opt.Outputs == request.AsNone {
@@ -36,7 +36,7 @@ func (k *call) write(c *fiber.Ctx) error {
 	} else if err := k.Reply(); err != nil {
 		return err
 	}
-	k.Response.NotFinite = true // as the JSON of all protocols, and of other servers, has them
+	k.Response.NotFinite = true // NaN and infinities as in all protocols here and in other servers
 	h := &c.Response().Header
 	if k.opt.Data != "" {
 		if err := k.data(h); err != nil {
@@ -67,7 +67,7 @@ func (k *call) write(c *fiber.Ctx) error {
 	return nil
 }
 
-// howToAsk adds to an error about a result that is no JSON how a client of REST gets it.
+// howToAsk adds advice to the error about a result that JSON cannot represent: how a REST client gets the result.
 func howToAsk(err error, m *stream.Model) error {
 	var e *stream.Error
 	if !errors.Is(err, oip.ErrNotJSON) || !errors.As(err, &e) {
@@ -106,7 +106,7 @@ func (k *call) data(h *fasthttp.ResponseHeader) error {
 		k.parts = append(k.parts, data)
 	}
 	kind := http.DetectContentType(data)
-	if !strings.HasPrefix(kind, "image/") { // a page would be one of the server's origin
+	if !strings.HasPrefix(kind, "image/") { // a page would run with the server's origin
 		kind = fiber.MIMEOctetStream
 	}
 	h.SetContentType(kind)
@@ -114,8 +114,8 @@ func (k *call) data(h *fasthttp.ResponseHeader) error {
 	return nil
 }
 
-// encode makes the JSON of the reply, in k.head, or if it may be long, begins with its pieces; k.size
-// becomes its length. What is kept of it until the client has read is in the memory budget.
+// encode makes the JSON of the reply in k.head. If the JSON may be long, encode only begins with the pieces of the
+// JSON; k.size is then the length. The memory budget includes the JSON kept until the client has read the reply.
 func (k *call) encode() (err error) {
 	k.pieces.Reset()
 	k.piece = nil
@@ -129,7 +129,7 @@ func (k *call) encode() (err error) {
 	return nil
 }
 
-// begin makes the JSON of the reply if it cannot be long, and else begins with its pieces.
+// begin makes the whole JSON of a short reply, or begins with the pieces of a long reply.
 func (k *call) begin() (done bool, err error) {
 	if bulk.Begin(oip.TextSize(&k.Response, k.isBinary)) {
 		defer bulk.End()
@@ -145,14 +145,14 @@ func (k *call) begin() (done bool, err error) {
 	return false, err
 }
 
-// maxUncharged is the most of a reply that is kept without a charge to the memory budget.
+// maxUncharged is the largest reply kept without a charge to the memory budget.
 const maxUncharged = 4 << 10
 
-// affords charges n bytes of the reply to the memory budget, and reports whether it allows them.
+// affords charges n bytes of the reply to the memory budget, and reports success.
 func (k *call) affords(n int) bool { return n <= maxUncharged || k.Charge(int64(n)) == nil }
 
-// unsendable is the error of a result that cannot be written: because the client wants JSON,
-// or because the model's outputs do not fit together, or because there is no memory.
+// unsendable returns the error for a result that cannot be written: because JSON cannot represent the result, because
+// the model's outputs do not fit together, or because memory is short.
 func unsendable(err error) error {
 	if errors.Is(err, buf.ErrBudget) {
 		return err
@@ -164,7 +164,7 @@ func unsendable(err error) error {
 	return stream.Errorf(code, "", "the result cannot be sent: %w", err)
 }
 
-// traceresponse says which trace the request belongs to, if it was accepted.
+// traceresponse sets the header with the trace of an accepted request.
 func (k *call) traceresponse(c *fiber.Ctx) {
 	if k.Result != nil {
 		k.timing = frames.AppendTraceresponse(k.timing[:0], k.Result)
@@ -183,15 +183,15 @@ func (k *call) binary(i int) bool {
 	return k.Request.WantsBinary(k.Response.Outputs[i].Name)
 }
 
-// maxGathered is the size of a reply up to which copying its parts together costs less
-// than sending them one by one, which fasthttp does for replies with a stream.
+// maxGathered is the maximum size of a reply whose parts are copied together. Copying a small reply costs less than
+// sending single parts through fasthttp's body stream.
 const maxGathered = 128 << 10
 
-// minPacked is the size of a reply from which it is compressed, for clients that ask for
-// it: a smaller one fits into a few packets.
+// minPacked is the minimum size of a reply to compress for clients that accept compression. Smaller replies fit into
+// a few packets.
 const minPacked = 4 << 10
 
-// pack compresses the reply, if the client accepts that.
+// pack compresses the reply if the client accepts compression.
 func (k *call) pack(c *fiber.Ctx) bool {
 	if len(c.Request().Header.Peek(fiber.HeaderAcceptEncoding)) == 0 {
 		return false
@@ -209,8 +209,8 @@ func (k *call) pack(c *fiber.Ctx) bool {
 // keepKey is the key under which the request keeps the call until the reply is written.
 type keepKey struct{}
 
-// send makes the call the body of the reply, which then owns its memory: fasthttp calls
-// Close when the reply has been written or cannot be.
+// send makes the call the body of the reply. The reply then owns the call's memory: fasthttp calls Close after
+// writing the reply or failing to write.
 func (k *call) send(c *fiber.Ctx) {
 	body := k.head
 	if k.size >= minPacked && k.pack(c) {
@@ -239,11 +239,11 @@ func (k *call) send(c *fiber.Ctx) {
 		return
 	}
 	c.Response().SetBodyRaw(body)
-	// fasthttp closes values of a request that are io.Closers when the request ends.
+	// At the end of a request, fasthttp closes the request's values that are io.Closers.
 	c.Context().SetUserValue(keepKey{}, k)
 }
 
-// WriteTo writes the reply without copying it together first.
+// WriteTo writes the parts of the reply without copying the parts together.
 func (k *call) WriteTo(w io.Writer) (sum int64, err error) {
 	n := 0
 	if k.piece == nil {

@@ -14,8 +14,7 @@ import (
 	"millrace/stream"
 )
 
-// readOptions reads the query. Clients of other servers send options that mean nothing
-// here, which are ignored.
+// readOptions reads the query, and ignores options meant for other servers.
 func (k *call) readOptions(a *Adapter, c *fiber.Ctx) (err error) {
 	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
 		switch {
@@ -34,11 +33,10 @@ func (k *call) readOptions(a *Adapter, c *fiber.Ctx) (err error) {
 	return err
 }
 
-// view returns b as a string without a copy: it changes with b.
+// view returns b as a string without a copy: the string changes with b.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// pathValue returns a parameter of the route. It is in the request's memory: what is
-// used after the handler must be copied.
+// pathValue returns a parameter of the route, in the request's memory: copy the value for use after the handler.
 func pathValue(c *fiber.Ctx, name string) string {
 	v := c.Params(name)
 	if strings.IndexByte(v, '%') >= 0 {

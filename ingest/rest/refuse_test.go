@@ -23,7 +23,7 @@ func hugePNG() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(chunk))
 }
 
-// refusal is a request that must fail, and how.
+// refusal is a request that must fail, with the expected error.
 type refusal struct {
 	name, method, path string
 	body               []byte
@@ -33,8 +33,7 @@ type refusal struct {
 	says               string // a part of the message
 }
 
-// refusals are those of HTTP and of JSON. What gRPC refuses, too, is in TestConformance of
-// package server.
+// refusals are the refusals of HTTP and JSON. TestConformance of package server has the refusals shared with gRPC.
 func refusals(t *testing.T) []refusal {
 	asJPEG, asPNG := pictures(t)
 	message := func(inputs string) []byte { return []byte(`{"inputs":[` + inputs + `]}`) }
@@ -179,7 +178,7 @@ func TestManyFailures(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Limits.MaxBody = 200_000 }, "pair", "picture", "text", "identity")
 	all := refusals(t)
 	for i := range all {
-		r.refused(&all[i]) // so that what is made once is made
+		r.refused(&all[i]) // initialises everything made only once
 	}
 	r.works()
 	r.noLeases()
@@ -190,7 +189,7 @@ func TestManyFailures(t *testing.T) {
 	r.works()
 	r.noLeases()
 	limit := time.Now().Add(20 * time.Second)
-	for runtime.NumGoroutine() > before+4 { // connections that come and go
+	for runtime.NumGoroutine() > before+4 { // short-lived goroutines of connections
 		if time.Now().After(limit) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}

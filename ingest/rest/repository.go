@@ -19,8 +19,7 @@ import (
 // maxParams is the largest body of a repository request, in bytes.
 const maxParams = 64 << 10
 
-// index lists the models. With the body {"ready": true} it leaves out those that are
-// not ready.
+// index lists the models; with the body {"ready": true}, only the ready models.
 func (a *Adapter) index(c *fiber.Ctx) error {
 	s, err := a.requests.Begin()
 	if err != nil {
@@ -42,7 +41,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(s.models(c), ask.Ready)))
 }
 
-// models lists the names of the ready models that the client may use.
+// models lists the names of the ready models with access for the client.
 func (a *Adapter) models(c *fiber.Ctx) error {
 	s, err := a.requests.Begin()
 	if err != nil {
@@ -55,7 +54,7 @@ func (a *Adapter) models(c *fiber.Ctx) error {
 // client returns the client of a request.
 func client(c *fiber.Ctx) *ingest.Client { return ingest.ClientOf(httpd.ClientOf(c)) }
 
-// models are the models as the client of a request may use them.
+// models returns the models with the rights of a request's client.
 func (s *service) models(c *fiber.Ctx) ingest.Repository { return client(c).Models() }
 
 // otherRepository refuses a route with the name of a repository.
@@ -63,7 +62,7 @@ func otherRepository(c *fiber.Ctx) error {
 	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
 }
 
-// load loads a model with the parameters of the body, and answers with its endpoint and what has changed.
+// load loads a model with the parameters in the body, and answers with the endpoint and the change.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
 		return inference.Load(s.ctx, s.models(c), name, version, params)
@@ -91,16 +90,15 @@ func (a *Adapter) scale(c *fiber.Ctx) error {
 	})
 }
 
-// change reads a body of at most max bytes, 0 = limits.max_body, and answers with the
-// endpoint that do returns, and with what do has changed, if it says so.
+// change reads a body of at most max bytes (0 = limits.max_body) and calls do. The answer has the endpoint returned
+// by do and, if do returns a result, the result of the load.
 func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (ingest.Loaded, error)) error {
 	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
 	defer a.requests.End()
-	// The names are copied because they are used after the handler. This is not a hot
-	// path.
+	// Copy the names for use after the handler. This is not a hot path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	var held inference.Call
 	held.Use(s.gate.Memory(), accept.MemoryOf(c.Context().Conn()))
@@ -109,7 +107,7 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 	if err != nil {
 		return err
 	}
-	// Reading the JSON, and the files in it, takes as much again at least.
+	// Reading the JSON, with its files, takes at least as much memory again.
 	if held.LeaseTensor(2*len(body)) == nil {
 		return stream.Errorf(stream.Overloaded, "", "no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
 	}

@@ -8,7 +8,7 @@ import (
 	"millrace/workers"
 )
 
-// TestSequencesAreRefused: where a sequence would not do what it says.
+// Requests whose sequence cannot work are refused.
 func TestSequencesAreRefused(t *testing.T) {
 	r := start(t, nil, "identity")
 	if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: "kept", Kind: "delay", Params: stream.Params{"stateful": true}}, true); err != nil {

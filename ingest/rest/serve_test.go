@@ -89,8 +89,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// A trace that the client began is continued; a malformed one is ignored, and the frame
-// begins a trace of its own.
+// The server continues a client's trace. A malformed trace context is ignored, and the frame begins a new trace.
 func TestTraceparent(t *testing.T) {
 	r := start(t, nil, "traced")
 	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -148,7 +147,7 @@ func TestDrain(t *testing.T) {
 	<-stuckRuns
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
-	// While it drains it reports so: not ready, but live.
+	// During the drain the server reports itself as not ready, but live.
 	for limit := time.Now().Add(time.Minute); ; {
 		a := r.ask("GET", "/v2/health/ready", nil)
 		if a.StatusCode == 503 && string(a.body) == `{"ready":false}` {

@@ -21,7 +21,7 @@ import (
 // heartbeat is the time between two signs of life to a client that waits for events.
 const heartbeat = 15 * time.Second
 
-// asked is a request whose answers are not those of infer.
+// asked is a request with answers in another form than the answers of infer.
 type asked struct {
 	*call
 	a       *Adapter
@@ -30,9 +30,9 @@ type asked struct {
 	model   string
 	version string
 	frame   stream.Frame
-	fields  []string // of a generate request, which are its inputs; nil for infer_stream
-	text    []byte   // the answer that is being written
-	large   buf.Buf  // the memory of a long one
+	fields  []string // members of a generate request that became inputs; nil for infer_stream
+	text    []byte   // the answer being written
+	large   buf.Buf  // memory of a long answer
 }
 
 // Close releases all memory when the reply has been written or cannot be.
@@ -42,14 +42,13 @@ func (q *asked) Close() error {
 	return nil
 }
 
-// free ends the request's use of the adapter and of memory. The frame's is its own.
+// free ends the request's use of the adapter and of memory. The frame owns separate memory.
 func (q *asked) free() {
 	_ = q.Close()
 	q.a.requests.End()
 }
 
-// ask reads a request that may have several answers. generate says which of the two forms
-// it has.
+// ask reads a request that may have several answers: a generate request, or else a request in the form of infer.
 func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 	s, err := a.requests.Begin()
 	if err != nil {
@@ -82,7 +81,7 @@ func (q *asked) refused(c *fiber.Ctx, err error) error {
 	return q.named(err)
 }
 
-// named returns err with the place in the request that it is about.
+// named returns err with the place of the error in the request.
 func (q *asked) named(err error) error {
 	err = inference.InRequest(err, q.Request.Inputs)
 	if q.fields == nil {
@@ -118,7 +117,7 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	return q.Frame(m)
 }
 
-// generate is frames.Generate in its turn.
+// generate calls frames.Generate within the limit on parallel decoding.
 func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
 	if bulk.Begin(len(body)) {
 		defer bulk.End()
@@ -126,7 +125,7 @@ func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
 	return frames.Generate(body, m)
 }
 
-// onlyJSON refuses outputs as binary data, which events cannot carry.
+// onlyJSON refuses outputs as binary data, since events cannot carry binary data.
 func (q *asked) onlyJSON() error {
 	if q.opt.Outputs == request.AsBinary {
 		return stream.Errorf(stream.Unsupported, "outputs", "events carry JSON: leave it out, or send json or none")
@@ -180,7 +179,7 @@ func (q *asked) answer(r *stream.Result) (err error) {
 	return err
 }
 
-// noEvent adds to an error about a result that is no JSON which calls answer the result.
+// noEvent adds the suitable calls to the error about a result that JSON cannot represent.
 func noEvent(err error, m *stream.Model) error {
 	var e *stream.Error
 	if !errors.Is(err, oip.ErrNotJSON) || !errors.As(err, &e) {
@@ -188,7 +187,7 @@ func noEvent(err error, m *stream.Model) error {
 	}
 	infer := ", infer with outputs=binary in the query"
 	if m.Decoupled {
-		infer = "" // which answers one request once
+		infer = "" // answers only requests with exactly one answer
 	}
 	return stream.Errorf(e.Code, e.Field, "%s. This call answers JSON only: use a WebSocket at /v2/models/%s/stream with outputs=binary in its query%s, or ModelStreamInfer of gRPC", e.Msg, m.Name, infer)
 }
@@ -201,13 +200,13 @@ func (q *asked) written() {
 	}
 }
 
-// generate answers a generate request with the one answer of the model.
+// generate answers a generate request with the only answer of the model.
 func (a *Adapter) generate(c *fiber.Ctx) error {
 	q, err := a.ask(c, true)
 	if err != nil {
 		return err
 	}
-	// The handler owns the request and its memory until the reply does.
+	// The handler owns the request and its memory until the handover to the reply.
 	handed := false
 	defer func() {
 		if !handed {
@@ -242,8 +241,7 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	return nil
 }
 
-// notOne returns the error of a model that has answered a generate request never, or several
-// times.
+// notOne returns the error for a model without an answer, or with several answers, to a generate request.
 func notOne(m *stream.Model) error {
 	return stream.Errorf(stream.Unsupported, "", "generate expects model to produce exactly 1 response, and model %s, which is decoupled, produced none or several: use generate_stream", m.Name)
 }
@@ -251,8 +249,8 @@ func notOne(m *stream.Model) error {
 func (a *Adapter) generateStream(c *fiber.Ctx) error { return a.events(c, true) }
 func (a *Adapter) inferStream(c *fiber.Ctx) error    { return a.events(c, false) }
 
-// events answers a request with an event for each answer of the model. An error before the
-// first one is the reply itself.
+// events answers a request with an event for each answer of the model. An error before the first answer is the reply
+// itself.
 func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
 	q, err := a.ask(c, generate)
 	if err != nil {
@@ -306,7 +304,7 @@ func (q *asked) send(l *httpd.Live) {
 		}
 		name := "error"
 		if q.fields != nil {
-			name = "" // what clients of generate_stream look for is the member error
+			name = "" // clients of generate_stream look for the member error
 		}
 		_ = l.Event(name, httpd.AppendError(nil, err))
 	case q.fields == nil:

@@ -17,7 +17,7 @@ import (
 	"millrace/workers"
 )
 
-// event is one server-sent event.
+// event is a server-sent event.
 type event struct{ name, data string }
 
 // readEvents reads events to the end of the reply.
@@ -61,8 +61,7 @@ func (r *running) events(path, body string) (*http.Response, []event) {
 	return resp, []event{{"", string(b)}}
 }
 
-// TestChunksOfEvents: each event is one chunk, by which clients that read in blocks know that
-// it is complete; HTTP/1.0 has no chunks.
+// Each event is one chunk, so that clients that read in blocks see complete events. HTTP/1.0 has no chunks.
 func TestChunksOfEvents(t *testing.T) {
 	r := start(t, nil, "repeat")
 	ask := func(version string) string {
@@ -129,7 +128,7 @@ func TestInferStream(t *testing.T) {
 			t.Errorf("%s: %s %q, want %d with %s", c.path, resp.Status, got, c.status, c.says)
 		}
 	}
-	// Numbers that are not finite, whatever the requests before asked for.
+	// Numbers that are not finite, whatever the earlier requests asked for.
 	infinite := strings.Replace(pair, "[1,2,3]", "[1,2,Infinity]", 1)
 	for range 3 {
 		if a := r.ask("POST", "/v2/models/identity/infer", []byte("x"), isBytes); a.StatusCode != 200 {
@@ -142,7 +141,7 @@ func TestInferStream(t *testing.T) {
 	r.noLeases()
 }
 
-// TestEventsWithoutJSON: an answer that JSON cannot hold is refused with the calls that answer it.
+// An answer that JSON cannot hold is refused, with the calls that can answer.
 func TestEventsWithoutJSON(t *testing.T) {
 	r := start(t, nil, "identity", "repeat")
 	message := `{"inputs":[{"name":"x","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}}]}`
@@ -155,7 +154,7 @@ func TestEventsWithoutJSON(t *testing.T) {
 	r.noLeases()
 }
 
-// TestLateErrors: an error after the first answer is an event, the last one.
+// An error after the first answer is an event, the last event.
 func TestLateErrors(t *testing.T) {
 	r := start(t, nil, "failing")
 	const text = "emitted 1 and failed"
@@ -251,7 +250,7 @@ func TestGenerate(t *testing.T) {
 	r.noLeases()
 }
 
-// TestEventsEndWithTheirClient: a client that leaves frees the worker at once.
+// A leaving client frees the worker at once.
 func TestEventsEndWithTheirClient(t *testing.T) {
 	r := start(t, nil, "repeat")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -267,16 +266,16 @@ func TestEventsEndWithTheirClient(t *testing.T) {
 	}
 	cancel()
 	resp.Body.Close()
-	// The second request needs the only worker, which the first one would hold for an hour.
+	// The second request needs the only worker; without the disconnect, the first request would hold the worker for
+	// an hour.
 	if _, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("3", "0", "")); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
 	r.noLeases()
 }
 
-// TestEventsOfLostConnections: a connection that fails before it is taken over, since the reply to
-// the request before cannot be written, leaves no memory leased and nothing that the end of the
-// server waits for.
+// A connection may fail before the events take over the connection, because the reply to the previous request cannot
+// be written. No memory stays leased then, and the end of the server waits for nothing.
 func TestEventsOfLostConnections(t *testing.T) {
 	r := start(t, nil, "repeat")
 	body := repeatRequest("1", "0", "")
@@ -299,8 +298,7 @@ func TestEventsOfLostConnections(t *testing.T) {
 	}
 }
 
-// TestEventsThatWaitEndWithTheirClient: a client that leaves while its request waits frees its
-// place, although the worker is in a run.
+// A client that leaves while its request waits frees its place, even while the worker is in a run.
 func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
 	r := start(t, nil)
 	if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: "few", Kind: "stuck", MaxFlows: 2}, true); err != nil {

@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// sharedMemoryRoutes are those of the protocol's extensions for shared memory.
+// sharedMemoryRoutes registers the routes of the protocol's extensions for shared memory.
 func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 	const system, cuda = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 	for _, at := range []string{system, system + "/region/:region"} {
@@ -22,8 +22,8 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 	}
 	app.Post(system+"/region/:region/register", a.onRegions(a.registerRegion))
 
-	// There is none of a GPU. Clients remove what is left of an earlier run before they
-	// use another kind of memory, so that this succeeds.
+	// GPU memory cannot be shared. Clients remove the regions of an earlier run before using another kind of memory,
+	// so unregistering succeeds.
 	for _, at := range []string{cuda, cuda + "/region/:region"} {
 		app.Get(at+"/status", a.noCUDAStatus)
 		app.Post(at+"/unregister", func(c *fiber.Ctx) error { return nil })
@@ -33,7 +33,7 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 	})
 }
 
-// sharing returns who sends a request, as a client of shared memory.
+// sharing returns the sender of a request as a client of shared memory.
 func sharing(c *fiber.Ctx) shm.Client {
 	of := shm.Client{Account: client(c).Core(), Local: shm.Local(c.Context().RemoteAddr())}
 	if p := client(c).Principal(); p != nil {
@@ -48,12 +48,12 @@ func sharing(c *fiber.Ctx) shm.Client {
 	return of
 }
 
-// onRegions checks that the client may use shared memory. region "" is every region; of is nil where those of all
-// clients are meant, for which the client manages the server.
+// onRegions checks that the client may use shared memory. region "" means every region. of is nil for the regions of
+// all clients, which need the right to manage the server.
 func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if a.opts.SharedMemory == nil && c.Method() == fiber.MethodGet {
-			return sendJSON(c, fiber.StatusOK, []byte("[]")) // clients ask before they register
+			return sendJSON(c, fiber.StatusOK, []byte("[]")) // clients ask before registering
 		}
 		by := sharing(c)
 		if err := a.opts.SharedMemory.CheckClient(by); err != nil {
@@ -74,7 +74,7 @@ func (a *Adapter) onRegions(do func(c *fiber.Ctx, of *shm.Client, region string)
 	}
 }
 
-// allOption is the option of the query that means the regions of all clients.
+// allOption is the query option for the regions of all clients.
 const allOption = "all"
 
 func (a *Adapter) regionStatus(c *fiber.Ctx, of *shm.Client, region string) (err error) {

@@ -15,7 +15,7 @@ import (
 	"millrace/server"
 )
 
-// sharedFile makes a POSIX shared memory, which ends with the test, and returns its key.
+// sharedFile makes a POSIX shared memory, removed at the end of the test, and returns its key.
 func sharedFile(t *testing.T, content []byte) (key, path string) {
 	t.Helper()
 	f, err := os.CreateTemp(shm.Folder, "millrace-test-")
@@ -67,7 +67,8 @@ func TestTensorsInSharedMemory(t *testing.T) {
 	}
 	a = r.ask("POST", "/v2/models/pair/infer", sharedPair(12, 12, 8), isJSON)
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[1]" || a.get("outputs", "1", "data") != nil ||
-		a.get("outputs", "1", "parameters") != nil { // clients take them for those of binary data
+		// clients would take the parameters for parameters of binary data
+		a.get("outputs", "1", "parameters") != nil {
 		t.Error(a)
 	}
 	if got, _ := os.ReadFile(outPath); !bytes.Equal(got[8:12], floats(10)) || !bytes.Equal(got[:8], make([]byte, 8)) {
@@ -117,7 +118,7 @@ func TestTensorsInSharedMemory(t *testing.T) {
 	r.noLeases()
 }
 
-// TestTextInSharedMemory: BYTES are checked as those of a message are.
+// BYTES in shared memory are checked like BYTES in a message.
 func TestTextInSharedMemory(t *testing.T) {
 	r := start(t, nil, "identity")
 	key, path := sharedFile(t, []byte("\x02\x00\x00\x00hi\x03\x00\x00\x00you"))
@@ -182,7 +183,7 @@ func TestSharedMemoryTurnedOff(t *testing.T) {
 	}
 }
 
-// TestSharedMemoryOfOtherMachines: a client whose address is not a loopback one is refused.
+// A client with another address than loopback is refused.
 func TestSharedMemoryOfOtherMachines(t *testing.T) {
 	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Hosts: []string{"*"}})
 	if err != nil {

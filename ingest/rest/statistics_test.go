@@ -2,7 +2,7 @@ package rest_test
 
 import "testing"
 
-// TestStatistics: those of one model, of one version and of all, as Triton spells them.
+// Statistics of one model, of one version and of all models, with the names of Triton.
 func TestStatistics(t *testing.T) {
 	r := start(t, nil, "pair")
 	for _, path := range []string{"/v2/models/pair/stats", "/v2/models/pair/versions/1/stats", "/v2/models/stats"} {

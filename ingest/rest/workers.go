@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// This file has the routes of AMD Inference Server, as its clients call them: see docs/migrating.md.
+// This file has the routes of AMD Inference Server, in the form used by its clients: see docs/migrating.md.
 
 func (a *Adapter) workerRoutes(app fiber.Router) {
 	app.Post("/v2/workers/:model/load", a.loadWorker)
@@ -51,7 +51,7 @@ func (a *Adapter) loadWorker(c *fiber.Ctx) error {
 	})
 }
 
-// unloadWorker is unload for a name in any case, and one that is gone.
+// unloadWorker is unload for names in upper or lower case. Unloading a removed endpoint succeeds.
 func (a *Adapter) unloadWorker(c *fiber.Ctx) error {
 	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
 		return ingest.Loaded{Endpoint: name}, inference.UnloadWorker(s.ctx, client(c), name, version, params)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWorkersOfAMD: clients of AMD Inference Server, which send no Accept and the body null, take the whole body of a load as the
-// endpoint's name, call workers in any case, and undo loads of endpoints that are gone.
+// Clients of AMD Inference Server send no Accept and the body null, take the whole body of a load's reply as the
+// endpoint's name, call workers in upper or lower case, and undo loads of removed endpoints.
 func TestWorkersOfAMD(t *testing.T) {
 	r := start(t, nil, "pair")
 	for _, c := range []struct {
@@ -43,7 +43,6 @@ func TestWorkersOfAMD(t *testing.T) {
 	}
 }
 
-// TestHardware: whether there are so many devices.
 func TestHardware(t *testing.T) {
 	r := start(t, nil, "pair")
 	n := runtime.GOMAXPROCS(0)

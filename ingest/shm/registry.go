@@ -19,16 +19,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// Folder has the POSIX shared memory of a machine: shm_open of a name opens the file of
-// that name in it.
+// Folder has the POSIX shared memory of a machine: shm_open of a name opens the file of this name in Folder.
 const Folder = "/dev/shm"
 
 // maxName is the most bytes of a region's name.
 const maxName = 256
 
-// Registry has the regions that clients have registered. A region is of the owner that has
-// registered it: for others it is not there, and they may have one of the same name. It is
-// safe for concurrent use.
+// Registry has the regions registered by clients. A region belongs to the owner that registered the region. The
+// region is invisible to other owners, who may use the same name. Registry is safe for concurrent use.
 type Registry struct {
 	folder  string
 	max     int
@@ -36,11 +34,11 @@ type Registry struct {
 	regions map[id]*Region
 }
 
-// Owner is the identity of a client. The zero value is that of all clients where they need no
-// credentials.
+// Owner is the identity of a client. The zero value is the identity of all clients where clients need no credentials.
 type Owner struct {
-	Key   string // what others may read
-	Entry string // distinguishes a user from a former one of the same Key, whose regions end when the user registers one
+	Key string // visible to other clients
+	// distinguishes users with the same Key; regions of a former user end when the new user registers a region
+	Entry string
 }
 
 // id names a region.
@@ -68,18 +66,17 @@ type Region struct {
 	Status
 	owner   Owner
 	file    *os.File
-	memory  fs.FileInfo     // of file, to compare it with others
-	account *stream.Account // that holds its place of stream.QuotaRegions
+	memory  fs.FileInfo     // of file, for comparing files
+	account *stream.Account // charged for stream.QuotaRegions
 	// Under Registry.mu:
 	users        int  // Parts without their Release
-	unregistered bool // it is closed with the last of them
+	unregistered bool // the last use closes the region
 }
 
-// Register opens the shared memory with a key, which is its name for shm_open, and makes
-// size bytes of it from offset available to a client, its owner, by the region's name. Errors:
-// InvalidArgument, NotFound (no such shared memory), PermissionDenied, Conflict (the owner has
-// a region of the name, or another one has registered the memory), Overloaded (too many
-// regions), FlowControl (of this client); each names its field.
+// Register opens the shared memory with a key (its name for shm_open), and makes size bytes from offset available to
+// a client, the region's owner, under the region's name. Errors: InvalidArgument, NotFound (no such shared memory),
+// PermissionDenied, Conflict (the owner has a region of the name, or another owner has registered the memory),
+// Overloaded (too many regions), FlowControl (too many regions of this client). Each error names its field.
 func (r *Registry) Register(of Client, name, key string, offset, size uint64) (err error) {
 	if name == "" || len(name) > maxName {
 		return coded.Errorf(coded.InvalidArgument, "name", "has %d bytes: want 1 to %d", len(name), maxName)
@@ -139,8 +136,8 @@ func (r *Registry) Register(of Client, name, key string, offset, size uint64) (e
 	return nil
 }
 
-// claim returns an error if another owner has registered a region of the memory that a file is, whatever
-// the key: an owner's data would be read and written by the others. mu is held.
+// claim returns an error if another owner has registered a region of the memory in file, under any key: otherwise
+// owners could read and write each other's data. mu is held.
 func (r *Registry) claim(owner Owner, key string, file *os.File) (memory fs.FileInfo, err error) {
 	if memory, err = file.Stat(); err != nil {
 		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
@@ -153,8 +150,8 @@ func (r *Registry) claim(owner Owner, key string, file *os.File) (memory fs.File
 	return memory, nil
 }
 
-// open opens a file of the folder. It does not follow a symbolic link, which could lead out
-// of the folder, and does not wait for the other end of a named pipe.
+// open opens a file of the folder. open does not follow symbolic links, since a link could lead out of the folder,
+// and does not wait for the other end of a named pipe.
 func (r *Registry) open(base, key string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(r.folder, base), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
@@ -172,10 +169,10 @@ func (r *Registry) open(base, key string) (*os.File, error) {
 	return file, nil
 }
 
-// errShort says that a file is shorter than a region needs.
+// errShort means that a file is too short for a region.
 var errShort = coded.Errorf(coded.InvalidArgument, "", "the shared memory is too short")
 
-// fits returns the length of the file, and errShort when it is less than end.
+// fits returns the length of the file, and errShort when the length is less than end.
 func fits(file *os.File, end uint64) (length int64, err error) {
 	st, err := file.Stat()
 	if err != nil {
@@ -187,8 +184,8 @@ func fits(file *os.File, end uint64) (length int64, err error) {
 	return st.Size(), err
 }
 
-// Unregister closes a region of an owner, with the end of the last request that uses it. A name
-// that is not registered is no error, so that clients can remove what is left of an earlier run.
+// Unregister closes a region of an owner after the end of the last request that uses the region. An unknown name is
+// no error, so that clients can remove the regions of an earlier run.
 func (r *Registry) Unregister(owner Owner, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +205,7 @@ func (r *Registry) UnregisterAll(owner Owner) {
 	}
 }
 
-// UnregisterOfAll does so with the regions of all owners: those of a name, or with "" all.
+// UnregisterOfAll unregisters the regions called name of all owners; with "", all regions.
 func (r *Registry) UnregisterOfAll(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +222,7 @@ func (r *Registry) unregister(region *Region) {
 	r.closeUnused(region)
 }
 
-// Release ends the use of a region that Part has returned.
+// Release ends the use of a region returned by Part.
 func (r *Registry) Release(region *Region) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,8 +239,7 @@ func (r *Registry) closeUnused(region *Region) {
 	}
 }
 
-// Status returns the regions of an owner, sorted by name: all of them, or with a name the one of
-// that. Error: NotFound.
+// Status returns the regions of an owner, sorted by name; with a name, only the region of this name. Error: NotFound.
 func (r *Registry) Status(owner Owner, name string) ([]Status, error) {
 	out := r.status(func(at id) bool { return at.owner == owner && (name == "" || at.name == name) })
 	if name != "" && len(out) == 0 {
@@ -255,7 +251,8 @@ func (r *Registry) Status(owner Owner, name string) ([]Status, error) {
 	return out, nil
 }
 
-// StatusOfAll returns the regions of all owners, sorted by name and owner: all, or with a name those of that.
+// StatusOfAll returns the regions of all owners, sorted by name and owner; with a name, only the regions of this
+// name.
 func (r *Registry) StatusOfAll(name string) []Status {
 	return r.status(func(at id) bool { return name == "" || at.name == name })
 }
@@ -279,9 +276,8 @@ func unknown(name string) error {
 	return coded.Errorf(coded.NotFound, "shared_memory_region", "no shared memory is registered as %.64q", name)
 }
 
-// Part returns the region of an owner of which a request uses size bytes from offset. The
-// request must call Release when it needs the region no more. Errors: NotFound,
-// InvalidArgument. Clients of Triton look for the first words of these.
+// Part returns an owner's region for a request that uses size bytes from offset. The request must call Release after
+// the use. Errors: NotFound, InvalidArgument. Clients of Triton look for the first words of these errors.
 func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,8 +296,8 @@ func (r *Registry) Part(owner Owner, name string, offset, size uint64) (*Region,
 	return region, nil
 }
 
-// Read copies bytes of the region, from offset, to p. They are not mapped into the server,
-// since a client that shortens its memory meanwhile would end the process.
+// Read copies bytes of the region, from offset, to p. The server does not map the region, since a client that
+// shortens the memory meanwhile would crash the process.
 func (g *Region) Read(p []byte, offset uint64) error {
 	n, err := g.file.ReadAt(p, int64(g.Offset+offset))
 	if errors.Is(err, io.EOF) {
@@ -344,20 +340,20 @@ func Local(addr net.Addr) bool {
 	return false
 }
 
-// Client is who uses shared memory.
+// Client is a client of shared memory.
 type Client struct {
-	Owner   Owner           // whose regions are its own
-	Account *stream.Account // is charged for the regions that it registers; nil = it has no quotas
-	Local   bool            // its connection is from the same machine
+	Owner   Owner           // owner of the client's regions
+	Account *stream.Account // charged for the regions the client registers; nil = no quotas
+	Local   bool            // the connection is from the same machine
 	Proxy   string          // the header of its request by which it came through a proxy; "" = none
 }
 
-// ProxyHeaders are what requests have that came through a proxy, whose client may be on another
-// machine although the proxy is on this one.
+// ProxyHeaders are headers of requests through a proxy: the client may be on another machine although the proxy is on
+// this machine.
 var ProxyHeaders = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "Via"}
 
-// CheckClient returns the error for a client that may not use shared memory: r is nil when
-// the setting turns it off.
+// CheckClient returns an error for a client that may not use shared memory. r is nil when shared memory is turned
+// off.
 func (r *Registry) CheckClient(c Client) error {
 	switch {
 	case r == nil:

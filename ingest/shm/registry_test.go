@@ -27,7 +27,7 @@ func file(t *testing.T, folder, name string, content []byte) string {
 	return path
 }
 
-// newRegistry returns a registry that ends with the test.
+// newRegistry returns a registry, closed at the end of the test.
 func newRegistry(t *testing.T, folder string, most int) *Registry {
 	r := New(folder, most)
 	t.Cleanup(func() { r.UnregisterOfAll("") })
@@ -75,7 +75,7 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	}
 }
 
-// TestUnregisteredWhileUsed: a region stays until the last request that uses it has ended.
+// An unregistered region stays until the end of the last request that uses the region.
 func TestUnregisteredWhileUsed(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", []byte("0123456789"))
@@ -91,7 +91,7 @@ func TestUnregisteredWhileUsed(t *testing.T) {
 		}
 	}
 	r.UnregisterAll(Owner{})
-	_, err := r.Part(Owner{}, "a", 0, 10) // otherwise it could stay for ever
+	_, err := r.Part(Owner{}, "a", 0, 10) // an unregistered region must be hidden, or it could stay for ever
 	isError(t, err, coded.NotFound, "shared_memory_region")
 	for _, g := range used {
 		isError(t, r.Register(Client{}, "a", "in", 0, 10), coded.Conflict, "name")
@@ -153,8 +153,8 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// TestOwners: a region is there for its owner only, who may have the name of another one, and its memory is not
-// registered by others meanwhile, by whatever key.
+// A region is visible only to its owner. Other owners may use the same name, but cannot register the same memory
+// meanwhile, under any key.
 func TestOwners(t *testing.T) {
 	dir := t.TempDir()
 	in := file(t, dir, "in", []byte("0123456789"))
@@ -213,7 +213,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestFormerOwner: regions of a former user are not those of the next one of the same name, and end when that one registers its first.
+// Regions of a former user do not belong to the next user of the same name, and end when the next user registers a
+// region.
 func TestFormerOwner(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", []byte("0123456789"))
@@ -238,7 +239,8 @@ func TestFormerOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	isError(t, r.Register(Client{Owner: now}, "x", "in", 0, 10), coded.Conflict, "key") // a request of the former one goes on
+	// a request of the former user goes on
+	isError(t, r.Register(Client{Owner: now}, "x", "in", 0, 10), coded.Conflict, "key")
 	r.Release(g)
 	if err := r.Register(Client{Owner: now}, "x", "in", 0, 10); err != nil {
 		t.Error(err)
@@ -248,8 +250,7 @@ func TestFormerOwner(t *testing.T) {
 	}
 }
 
-// TestQuotaOfRegions: each client has as many regions as its quota, and one that is not registered in the end, or is closed,
-// takes no place.
+// Each client may have as many regions as its quota. A failed registration or a closed region takes no place.
 func TestQuotaOfRegions(t *testing.T) {
 	dir := t.TempDir()
 	file(t, dir, "in", make([]byte, 64))
@@ -281,7 +282,7 @@ func TestQuotaOfRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Unregister(Owner{Key: "a"}, "x")
-	holds(2) // a request uses it
+	holds(2) // a request uses the region
 	r.Release(g)
 	holds(1)
 	for _, key := range []string{"absent", "other"} {

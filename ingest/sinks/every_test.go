@@ -14,8 +14,7 @@ import (
 	"millrace/internal/setting"
 )
 
-// asked returns settings that ask for a sink of the kind, which delivers to nobody or
-// into dir.
+// asked returns settings that enable a sink of the kind, with delivery into dir or to nobody.
 func asked(t *testing.T, k Kind, dir string) Settings {
 	t.Helper()
 	own, _ := setting.Of("", k.New()).Find(k.Name)
@@ -30,8 +29,8 @@ func asked(t *testing.T, k Kind, dir string) Settings {
 	return nil
 }
 
-// Every kind of sink does what Kind, Settings and Sink say: with or without a receiver,
-// Write returns, each result is delivered or lost, and Run ends.
+// Every kind of sink satisfies Kind, Settings and Sink: with or without a receiver, Write returns, each result is
+// delivered or lost, and Run ends.
 func TestEverySink(t *testing.T) {
 	const written = 2500 // more than any queue has room for
 	for _, k := range Kinds() {

@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// keepFiles is the number of old files that are kept: NAME.1 is the newest.
+// keepFiles is the number of old files kept: NAME.1 is the newest.
 const keepFiles = 3
 
 func init() { Register(Kind{Name: "file", Exclusive: true, New: func() Settings { return new(File) }}) }
@@ -47,16 +47,15 @@ func (c *File) Open(e Env) Sink {
 	return s
 }
 
-// file writes in Write, which one goroutine calls: it waits for the disk, and counts
-// what cannot be written as lost.
+// file writes in Write, which one goroutine calls. Write waits for the disk, and counts failed writes as lost lines.
 type file struct {
 	path    string
 	max     int64
 	in      place
-	release func() // says to Files that the file is not written any more; nil = none count it, or it is closed
+	release func() // tells Files that the sink stopped writing the file; nil = not counted, or closed
 	stream  string
 
-	bounded bool // it never grows beyond max: further lines are lost
+	bounded bool // the file never exceeds max: further lines are lost
 	log     *slog.Logger
 
 	f        *os.File
@@ -64,12 +63,13 @@ type file struct {
 	torn     bool  // the last line is incomplete
 	regular  bool
 	stuck    bool  // the reader of a FIFO does not read
-	rotateAt int64 // size at which a rotation that has failed is tried again; 0 = none has
+	rotateAt int64 // size for the next attempt after a failed rotation; 0 = no failure
 
 	counters
 }
 
-// fifoWait is how long a write waits for the reader of a FIFO; the next ones do not wait until it reads again.
+// fifoWait is the maximum wait of a write for the reader of a FIFO. Later writes do not wait until the reader reads
+// again.
 const fifoWait = time.Second
 
 // Write implements Sink.
@@ -83,7 +83,7 @@ func (s *file) Write(line []byte) {
 	s.sent.Add(1)
 }
 
-// Run implements Sink. Write has delivered everything, so that it does nothing.
+// Run implements Sink. Run has nothing to do, because Write delivers everything.
 func (s *file) Run(context.Context) {}
 
 // Close implements Sink.
@@ -95,7 +95,7 @@ func (s *file) Close() {
 	}
 }
 
-// shut closes the file, which is opened again for the next line.
+// shut closes the file. The next line opens the file again.
 func (s *file) shut() {
 	if s.f != nil {
 		_ = s.f.Close()
@@ -151,8 +151,9 @@ func (s *file) write(line []byte) error {
 	return err
 }
 
-// check looks at the file after a write. When its name belongs to another one now, it is closed, so that the next line goes there; removed
-// reports that it has no name at all, so that nobody will read the line.
+// check looks at the file after a write. If the path no longer leads to this file, check closes the file, so that the
+// next line goes to a new file at the path. removed reports that the file has no name left, so that nobody will read
+// the line.
 func (s *file) check() (removed bool, err error) {
 	st, err := s.f.Stat()
 	if err != nil {
@@ -169,7 +170,8 @@ func (s *file) check() (removed bool, err error) {
 	return removed, nil
 }
 
-// ready opens the file for n more bytes, and renames a full one. When it cannot be renamed, the file grows on, and rotated says why.
+// ready opens the file for n more bytes, and rotates a full file. When renaming fails, the file grows on, and rotated
+// is the error.
 func (s *file) ready(n int64) (rotated, err error) {
 	if err := s.open(); err != nil || !s.regular || s.size == 0 || s.size+n <= max(s.max, s.rotateAt) {
 		return nil, err
@@ -187,12 +189,12 @@ func (s *file) ready(n int64) (rotated, err error) {
 	return rotated, s.open()
 }
 
-// open opens the file where it is not open.
+// open opens the file unless already open.
 func (s *file) open() error {
 	if s.f != nil {
 		return nil
 	}
-	// Without O_NONBLOCK, opening a FIFO would wait for a reader, and a write to one could not have a deadline.
+	// Without O_NONBLOCK, opening a FIFO would wait for a reader, and a write to the FIFO could not have a deadline.
 	f, err := s.in.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
 	if errors.Is(err, syscall.ENXIO) {
 		return fmt.Errorf("%s is a FIFO that nobody reads", s.path)
@@ -212,9 +214,8 @@ func (s *file) open() error {
 	return nil
 }
 
-// torn reports whether a file's last line is incomplete, because the disk was full or
-// the server was killed: the next line would become part of it. A file that cannot be
-// read counts as such, because an empty line does less harm.
+// torn reports whether a file's last line is incomplete after a full disk or a kill of the server, so that the next
+// line would continue the incomplete line. An unreadable file counts as torn, since an empty line does less harm.
 func torn(in place, path string, st os.FileInfo) bool {
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return false
@@ -229,7 +230,7 @@ func torn(in place, path string, st os.FileInfo) bool {
 	return err != nil || last[0] != '\n'
 }
 
-// rotate puts the file aside: it is NAME.1 then, the one before it NAME.2, and the oldest is gone.
+// rotate renames the file to NAME.1, the previous NAME.1 to NAME.2 and so on, and removes the oldest file.
 func (s *file) rotate() error {
 	for i := range keepFiles {
 		from, to := s.path, keepFiles-i

@@ -19,7 +19,7 @@ func openFile(path string) *file {
 	return Open(&File{Path: path}, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
 }
 
-// A line that is incomplete because of a crash or a full disk damages no later line.
+// An incomplete line after a crash or on a full disk damages no later line.
 func TestTornLine(t *testing.T) {
 	for before, want := range map[string]string{
 		"":                 `{"seq":1}` + "\n",
@@ -45,8 +45,8 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
-// The same with a real write that stops in the middle of a line. It needs its own
-// process, because the limit is for all writes of a process.
+// The same with a real write that stops in the middle of a line, in a separate process, because the limit is for all
+// writes of a process.
 func TestShortWrite(t *testing.T) {
 	const asked = "MILLRACE_SHORT_WRITE"
 	path := os.Getenv(asked)
@@ -73,7 +73,7 @@ func TestShortWrite(t *testing.T) {
 	defer f.Close()
 	for seq := range 4 {
 		if limit.Cur = room; seq == 1 {
-			limit.Cur = 16 // 6 bytes into its line
+			limit.Cur = 16 // 6 bytes into the line
 		}
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func counts(t *testing.T, f *file, sent, lost uint64, failure string) {
 	}
 }
 
-// TestFileIsReplaced: a file that is removed, renamed or emptied while it is open loses no line that is counted as sent.
+// Removing, renaming or emptying an open file loses no line counted as sent.
 func TestFileIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	f := openFile(path)
@@ -144,7 +144,7 @@ func TestFileIsReplaced(t *testing.T) {
 	counts(t, f, 7, 2, "")
 }
 
-// TestFIFO: results for a FIFO are lost, and nothing waits, while nobody reads it.
+// While nobody reads a FIFO, results are lost and nothing waits.
 func TestFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -180,10 +180,10 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// TestRotationFails: a full file that cannot be renamed grows on.
+// A full file that cannot be renamed grows on.
 func TestRotationFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
-	in := filepath.Join(path+".1", "in") // a folder with something in it cannot be replaced
+	in := filepath.Join(path+".1", "in") // a folder with content cannot be replaced
 	if err := os.MkdirAll(in, 0o700); err != nil {
 		t.Fatal(err)
 	}

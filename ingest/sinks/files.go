@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// place is where files are opened: the file system, or a folder that no name leaves.
+// place opens files: in the whole file system, or in a folder that no name can leave.
 type place interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
 	Rename(from, to string) error
@@ -22,7 +22,7 @@ type place interface {
 
 var _ place = (*os.Root)(nil)
 
-// anywhere is the file system, for files that the configuration names.
+// anywhere is the file system, for files named by the configuration.
 type anywhere struct{}
 
 func (anywhere) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
@@ -31,18 +31,18 @@ func (anywhere) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, err
 func (anywhere) Rename(from, to string) error          { return os.Rename(from, to) }
 func (anywhere) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
 
-// nowhere is in the place of a folder that the server does not have any more.
+// nowhere replaces a folder that the server no longer has.
 type nowhere struct{ anywhere }
 
 func (nowhere) OpenFile(string, int, fs.FileMode) (*os.File, error) {
 	return nil, errors.New("the server has no folder for files that requests name (sinks.folder)")
 }
 
-// fileCost is the least that a file counts for: else files without content would cost nothing.
+// fileCost is the minimum charge for a file, so that empty files cost something.
 const fileCost = 4096
 
-// Files is the folder in which requests may have results written. Names are relative to it, and neither ".." nor a
-// link leads out of it. It is safe for concurrent use.
+// Files is the folder for results of streams of requests. Names are relative to the folder, and neither ".." nor a
+// link leads out of the folder. Files is safe for concurrent use.
 type Files struct {
 	root *os.Root
 	most int64 // bytes of one client
@@ -51,16 +51,16 @@ type Files struct {
 	owners map[string]*owner // by the names of files
 }
 
-// owner says whose file it is, and how much is reserved for it.
+// owner is the owner of a file, with the state of the file.
 type owner struct {
 	client any
-	known  bool  // else it is that of a stream that an earlier run of the server has stored
-	size   int64 // at which the file is renamed
-	made   bool  // it was made, and no sink has opened it yet
-	open   int   // sinks that write it
+	known  bool  // false = of a stream stored by an earlier run of the server
+	size   int64 // size of the file that triggers a rotation
+	made   bool  // made, but not yet opened by a sink
+	open   int   // number of sinks that write the file
 }
 
-// inUse reports whether a stream has the file, which may have been removed from the folder.
+// inUse reports whether a stream has the file. The file itself may have been removed from the folder.
 func (o *owner) inUse() bool { return o.made || o.open > 0 }
 
 // OpenFiles opens a folder. A client's files may have at most most bytes together.
@@ -72,8 +72,8 @@ func OpenFiles(folder string, most int64) (*Files, error) {
 	return &Files{root: root, most: most, owners: map[string]*owner{}}, nil
 }
 
-// Make makes the file of a sink for a client, or, if has is set, allows another size of the client's file. It returns how to undo
-// that. A file that exists is not touched.
+// Make makes the file of a sink for a client, or, if has is set, changes the allowed size of the client's file. undo
+// reverts Make. Make does not touch an existing file.
 func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	bad := func(code stream.Code, format string, args ...any) (func(), error) {
 		return nil, stream.Errorf(code, "sinks.file", format, args...)
@@ -126,8 +126,8 @@ func (d *Files) Make(c *File, client any, has bool) (undo func(), err error) {
 	return func() { d.forget(name, own) }, nil
 }
 
-// Check reports whether a sink that a request has made, perhaps of an earlier run of the server, may write its file: in the folder, and
-// not through a link that leads out of it.
+// Check returns an error if a sink made by a request, perhaps in an earlier run of the server, may not write its
+// file. The file must be in the folder, and no link may lead out of the folder.
 func (d *Files) Check(c *File) error {
 	if d == nil {
 		return stream.Errorf(stream.PermissionDenied, "sinks.file", "%.140q was named by a request, and the server has no folder for such files: set sinks.folder, or change the stream", c.Path)
@@ -141,7 +141,7 @@ func (d *Files) Check(c *File) error {
 	return nil
 }
 
-// checkName checks the name of a file that a request names.
+// checkName checks the file name in a request.
 func checkName(name string) error {
 	why := ""
 	base := filepath.Base(name)
@@ -172,11 +172,11 @@ func old(name string, i int) string {
 	return fmt.Sprintf("%s.%d", name, i)
 }
 
-// reserve is the most bytes that a file and its old ones have.
+// reserve returns the maximum number of bytes of a file and its old files together.
 func reserve(size int64) int64 { return (keepFiles + 1) * max(size, fileCost) }
 
-// used returns the bytes of a client's files, of which one is left out, and of files that are nobody's. It forgets the owners of
-// files that no stream has and that are not in the folder any more. d.mu is held.
+// used returns the bytes of a client's files except one file, and of files without an owner. used forgets the owners
+// of files that no stream has and that are missing in the folder. d.mu is held.
 func (d *Files) used(client any, except string) (n int64, err error) {
 	for name, o := range d.owners {
 		if name != except && (!o.known || o.client == client) && o.inUse() {
@@ -208,7 +208,7 @@ func (d *Files) used(client any, except string) (n int64, err error) {
 	return n, err
 }
 
-// hold says that a sink writes a file. release says that the sink does not write it any more.
+// hold records that a sink writes a file; release ends the record.
 func (d *Files) hold(name string, size int64) (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +232,7 @@ func (d *Files) resize(o *owner, size int64) {
 	o.size = size
 }
 
-// forget removes a file that was made for nothing.
+// forget removes a file made in vain.
 func (d *Files) forget(name string, o *owner) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -242,7 +242,7 @@ func (d *Files) forget(name string, o *owner) {
 	}
 }
 
-// Close closes the folder: sinks that are open go on, and no file is opened any more.
+// Close closes the folder: open sinks go on, and no further file can be opened.
 func (d *Files) Close() {
 	if d != nil {
 		_ = d.root.Close()

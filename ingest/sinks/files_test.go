@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// newFiles opens a new folder, in which a client's files may have most bytes.
+// newFiles opens a new folder with a limit of most bytes for the files of a client.
 func newFiles(t *testing.T, most int64) (files *Files, folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -24,7 +24,7 @@ func newFiles(t *testing.T, most int64) (files *Files, folder string) {
 	return files, folder
 }
 
-// made makes a client's file and opens the sink that writes it.
+// made makes a client's file and opens a sink for the file.
 func made(t *testing.T, files *Files, name string, client any) Sink {
 	t.Helper()
 	c := &File{Path: name, MaxSize: fileCost}
@@ -41,8 +41,8 @@ func remove(t *testing.T, folder, name string) {
 	}
 }
 
-// TestRemovedFileOfStream: while a stream has a file, no other stream can have it, although an operator has removed the file from
-// the folder. After the end of the stream, the name is free.
+// While a stream has a file, no other stream can have the file, even after an operator has removed the file from the
+// folder. After the end of the stream, the name is free.
 func TestRemovedFileOfStream(t *testing.T) {
 	files, folder := newFiles(t, 1<<20)
 	c := &File{Path: "door.jsonl", MaxSize: fileCost}
@@ -74,10 +74,10 @@ func TestRemovedFileOfStream(t *testing.T) {
 	}
 }
 
-// TestOwnersOfRemovedFiles: the owners of files that no stream has and that are not in the folder are forgotten. The others still
-// count for their clients only.
+// Owners of files that no stream has and that are missing in the folder are forgotten. Other files still count only
+// for their clients.
 func TestOwnersOfRemovedFiles(t *testing.T) {
-	const of = (keepFiles + 1) * fileCost // of a file that is written
+	const of = (keepFiles + 1) * fileCost // of a written file
 	files, folder := newFiles(t, of+fileCost)
 	made(t, files, "kept.jsonl", "first").Close()
 	for i := range 20 {

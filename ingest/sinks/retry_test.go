@@ -25,7 +25,7 @@ import (
 // silent stands for a receiver that reads a post and does not answer.
 const silent = -1
 
-// receiver answers posts with statuses in turn, 0 for none; the last one is repeated.
+// receiver answers posts with statuses in turn, and repeats the last status; 0 = no answer.
 type receiver struct {
 	statuses []int
 
@@ -69,8 +69,8 @@ func open(r *receiver, secret string) *webhook {
 	return h
 }
 
-// The log has the first failure in a row and the success after it, however many attempts and results there are, and nothing secret of the
-// address.
+// The log has the first failure in a row and the success after the failure, for any number of attempts and results,
+// and no secret part of the address.
 func TestWebhookLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -97,8 +97,8 @@ func TestWebhookLogs(t *testing.T) {
 	})
 }
 
-// A delivery is tried again while the receiver is unreachable or busy, with waits that
-// double, and lost after its attempts; one that is refused is not tried again.
+// While the receiver is unreachable or busy, a delivery is retried with doubling waits, and lost after the last
+// attempt. A refused delivery is not retried.
 func TestDeliveriesAreTriedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		statuses []int
@@ -139,8 +139,8 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A batch is posted when it is full, or some time after its first result; results that
-// do not fit into the queue are lost.
+// A full batch is posted at once, another batch some time after its first result. Results that do not fit into the
+// queue are lost.
 func TestBatchesOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{statuses: []int{200}}
@@ -178,8 +178,7 @@ func TestBatchesOfDeliveries(t *testing.T) {
 	}
 }
 
-// When the stream ends, a delivery that waits for its next attempt gets one more, at
-// once.
+// When the stream ends, a delivery waiting for its next attempt gets one more attempt at once.
 func TestEndOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{statuses: []int{503}}
@@ -189,7 +188,7 @@ func TestEndOfDeliveries(t *testing.T) {
 		h.Close()
 		ended := make(chan struct{})
 		go func() { defer close(ended); h.Run(ctx) }()
-		synctest.Wait() // it waits for the second attempt
+		synctest.Wait() // the sink waits for the second attempt
 		begin := time.Now()
 		cancel()
 		<-ended
@@ -199,8 +198,8 @@ func TestEndOfDeliveries(t *testing.T) {
 	})
 }
 
-// A file is put aside when the next line has no room in it, to the byte, also one that is opened anew, and so many are kept. A
-// line that no file has room for is alone in one.
+// A file is rotated when the next line does not fit, to the byte, also after reopening, and a limited number of old
+// files is kept. A line too long for any file is alone in a file.
 func TestFullFilesArePutAside(t *testing.T) {
 	for _, most := range []int64{8, 11} { // two lines of 4 bytes fit
 		path := filepath.Join(t.TempDir(), "results.jsonl")
@@ -234,8 +233,7 @@ func TestFullFilesArePutAside(t *testing.T) {
 	}
 }
 
-// Each kind of sink is on when its first setting is set, and refuses the others without
-// it.
+// The first setting of each kind of sink enables the sink. Other settings without the first setting are refused.
 func TestSinksAreOnByTheirAddress(t *testing.T) {
 	for _, c := range []struct {
 		on, off, wrong Settings

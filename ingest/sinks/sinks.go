@@ -17,58 +17,54 @@ import (
 // end.
 const endGrace = 2 * time.Second
 
-// Kind is one kind of sink. Kinds are registered by the init functions of their
-// files.
+// Kind is one kind of sink. The init function in a kind's file registers the kind.
 type Kind struct {
-	// Name is the key under sinks that turns the sink on. It also names the sink in
-	// statistics and metrics.
+	// Name is the key under sinks that turns the sink on. Statistics and metrics name the sink by Name.
 	Name string
-	// Exclusive says that no two streams may have the same value of that key, and that
-	// no other sink may have it as a path.
+	// Exclusive says that no two streams may have the same value of the key Name, and that no other sink may have
+	// this value as a path.
 	Exclusive bool
-	// New returns empty settings: a pointer to a struct with tags of package setting,
-	// whose fields are keys under sinks. A request may set the sink if the field called
-	// Name allows it.
+	// New returns empty settings: a pointer to a struct with tags of package setting, whose fields are keys under
+	// sinks. A request may set the sink if the field called Name allows requests.
 	New func() Settings
 }
 
-// Settings are the settings of one kind of sink, for one stream.
+// Settings are the settings of one kind of sink for one stream.
 type Settings interface {
 	// Enabled reports whether the stream has the sink.
 	Enabled() bool
-	// Validate checks what the tags do not. It returns a *stream.Error about a key such
-	// as "sinks.file". It is also called when the sink is not enabled.
+	// Validate makes the checks that tags cannot express. Errors are *stream.Error about a key such as "sinks.file".
+	// Validate is also called for a disabled sink.
 	Validate() error
-	// Open returns the sink, which does nothing until its methods are called. Defaults
-	// are filled in.
+	// Open returns the sink. The sink does nothing until its methods are called. Defaults are filled in.
 	Open(Env) Sink
 }
 
-// Env is what a sink may know of its stream and of the server.
+// Env is a sink's view of its stream and of the server.
 type Env struct {
-	Stream    string                 // its name
+	Stream    string                 // name of the stream
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
-	Requested bool                   // a request made the sink: its file is in Files
+	Requested bool                   // a request made the sink: the file is in Files
 	Files     *Files                 // nil = requests may name no file
 	Log       *slog.Logger
 }
 
-// Sink takes the results of one stream. Write and Close are called by one
-// goroutine, Run by another, Stats by any.
+// Sink takes the results of one stream. One goroutine calls Write and Close, another goroutine calls Run, and any
+// goroutine may call Stats.
 type Sink interface {
-	// Write takes one line of JSON without a line feed, which it must only read. It
-	// does not wait for a receiver.
+	// Write takes one line of JSON without a line feed. Write must not change the line, and does not wait for a
+	// receiver.
 	Write(line []byte)
-	// Close says that nothing more will be written.
+	// Close marks the end of writing.
 	Close()
-	// Run delivers until Close has been called and everything written before was
-	// delivered or counted as lost. When ctx ends, it has two more seconds.
+	// Run delivers until Close has been called and all written lines are delivered or counted as lost. When ctx ends,
+	// Run has two more seconds.
 	Run(ctx context.Context)
 	// Stats reads the counters.
 	Stats() Stats
 }
 
-// Stats are the counters of a sink; they only increase.
+// Stats are the counters of a sink. Counters only increase.
 type Stats struct {
 	Sent    uint64 `json:"sent"`            // results delivered
 	Retries uint64 `json:"retries"`         // attempts to deliver after the first
@@ -76,7 +72,7 @@ type Stats struct {
 	Error   string `json:"error,omitempty"` // the present failure; "" for none
 }
 
-// counters are what Stats reads; any goroutine may change them.
+// counters are the source of Stats; any goroutine may change the counters.
 type counters struct {
 	sent, retries, lost atomic.Uint64
 	failure             atomic.Pointer[string]
@@ -91,7 +87,7 @@ func (c *counters) Stats() Stats {
 	return s
 }
 
-// fail keeps a failure until it is called with nil.
+// fail keeps a failure until called with nil.
 func (c *counters) fail(err error) {
 	if err == nil {
 		c.failure.Store(nil)
@@ -110,7 +106,7 @@ func Register(k Kind) {
 	}
 	all := setting.Of("", k.New())
 	for _, o := range kinds {
-		all.Add("", o.New()) // panics when two have one key
+		all.Add("", o.New()) // panics when two kinds have one key
 	}
 	kinds = append(kinds, k)
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
@@ -119,8 +115,7 @@ func Register(k Kind) {
 // Kinds lists the kinds by name.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// Open makes a sink with the settings of its kind, which are left as they are:
-// defaults are filled into a copy.
+// Open makes a sink with the settings of its kind. Defaults are filled into a copy; s stays unchanged.
 func Open(s Settings, e Env) Sink { return setting.Filled(s).Open(e) }
 
 // Of returns the kind of the given settings.

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	socketQueue = 1000 // most results that wait; further ones are lost
+	socketQueue = 1000 // maximum number of waiting results; further results are lost
 	socketPath  = 107  // most bytes of a Unix socket's address
 )
 
 func init() { Register(Kind{Name: "socket", New: func() Settings { return new(Socket) }}) }
 
-// Socket writes results to a Unix socket on which another program listens.
+// Socket writes results to the Unix socket of a listening program.
 type Socket struct {
 	Path string `json:"socket" path:"file" advanced:"yes" help:"write results to this Unix socket, one JSON object a line; another program must listen on the socket"`
 }
@@ -53,18 +53,17 @@ func (c *Socket) Open(e Env) Sink {
 	return s
 }
 
-// socket connects to a path and writes a line for each result. While no program listens
-// it tries again, with growing pauses. Lines wait in a bounded queue; lines that do not
-// fit are lost, and {"lost":N} is written in their place.
+// socket connects to a path and writes a line for each result. While no program listens, socket retries with growing
+// pauses. Lines wait in a bounded queue. Lines that do not fit are lost and replaced by {"lost":N}.
 type socket struct {
 	path, stream string
 	log          *slog.Logger
 	queue        chan socketLine // closed by Close
-	closing      context.Context // ended by Close, to wake Run when it waits
+	closing      context.Context // ended by Close, to wake Run
 	end          context.CancelFunc
 	backoff      backoff.Backoff
 	dial         func(context.Context) (net.Conn, error)
-	gap          uint64 // lines lost since the last one was queued; for Write and Close
+	gap          uint64 // lines lost since the last queued line; for Write and Close
 
 	conn       net.Conn // of Run; nil = not connected
 	disconnect func()
@@ -74,7 +73,7 @@ type socket struct {
 
 // socketLine is a line in the queue.
 type socketLine struct {
-	lost uint64 // lines lost before it
+	lost uint64 // number of lines lost before this line
 	text []byte // nil = no line follows the loss
 }
 
@@ -101,8 +100,7 @@ func (s *socket) Close() {
 	s.end()
 }
 
-// Run implements Sink. It connects before the first line, so that a wrong path is
-// noticed early.
+// Run implements Sink. Run connects before the first line, so that a wrong path is noticed early.
 func (s *socket) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
@@ -114,7 +112,7 @@ func (s *socket) Run(ctx context.Context) {
 			continue
 		}
 		s.lost.Add(line.results())
-		for line := range s.queue { // it was closed, and the rest cannot be delivered
+		for line := range s.queue { // the sink was closed, and these lines cannot be delivered
 			s.lost.Add(line.results())
 		}
 	}
@@ -127,7 +125,7 @@ func (l socketLine) results() uint64 {
 	return 1
 }
 
-// bytes returns what is written for the line.
+// bytes returns the line as written to the socket.
 func (l socketLine) bytes() (out []byte) {
 	if l.lost > 0 {
 		out = fmt.Appendf(out, "{\"lost\":%d}\n", l.lost)
@@ -138,8 +136,8 @@ func (l socketLine) bytes() (out []byte) {
 	return out
 }
 
-// deliver writes all of text to one connection, and to a new one if the old one breaks.
-// It returns false when the sink was closed and text cannot be delivered.
+// deliver writes all of text to one connection, or again to a new connection if the old connection breaks. deliver
+// returns false when the sink was closed and text cannot be delivered.
 func (s *socket) deliver(last context.Context, text []byte) bool {
 	for {
 		reused := s.conn != nil
@@ -156,7 +154,7 @@ func (s *socket) deliver(last context.Context, text []byte) bool {
 			}
 		}
 		switch {
-		case reused && last.Err() == nil: // its reader may have been started again
+		case reused && last.Err() == nil: // the reader may have been restarted
 		case !s.pause():
 			return false
 		}
@@ -164,8 +162,8 @@ func (s *socket) deliver(last context.Context, text []byte) bool {
 	}
 }
 
-// pause waits before the next attempt. It returns false when there is to be none: after
-// the sink was closed, one more is made.
+// pause waits before the next attempt, and returns false when no further attempt is allowed: after the close of the
+// sink there is one more attempt.
 func (s *socket) pause() bool {
 	if s.closing.Err() != nil {
 		return false
@@ -179,9 +177,8 @@ func (s *socket) pause() bool {
 	return true
 }
 
-// write has no time-out while the stream runs: the queue bounds what waits for a slow
-// reader. After Close the reader has two seconds for each write, and no time after the
-// end of last.
+// write has no time-out while the stream runs; the queue limits the lines waiting for a slow reader. After Close the
+// reader has two seconds for each write, and no time after the end of last.
 func (s *socket) write(last context.Context, text []byte) error {
 	if s.closing.Err() != nil {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(endGrace)); err != nil {
@@ -195,7 +192,7 @@ func (s *socket) write(last context.Context, text []byte) error {
 	return err
 }
 
-// connect reports whether there is a connection now.
+// connect connects if needed, and reports whether the socket is connected.
 func (s *socket) connect(last context.Context) bool {
 	conn, err := s.dial(last)
 	if err != nil {
@@ -218,7 +215,7 @@ func (s *socket) connect(last context.Context) bool {
 	return true
 }
 
-// failed records why the socket is not connected, and logs it once.
+// failed records why the socket is not connected, and logs the reason once.
 func (s *socket) failed(err error) {
 	var reason string
 	var no syscall.Errno

@@ -30,7 +30,7 @@ type timed struct {
 	dials []time.Time // the attempts to connect
 }
 
-// newTimed makes a sink whose queue holds what write has written before anybody takes it.
+// newTimed makes a sink and queues the lines of write before any reader takes lines.
 func newTimed(t *testing.T, up bool, write func(Sink)) *timed {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &timed{stop: cancel, ended: make(chan struct{}), conns: make(chan net.Conn, 8)}
@@ -57,7 +57,7 @@ func newTimed(t *testing.T, up bool, write func(Sink)) *timed {
 	return r
 }
 
-// attempts returns when the sink has tried to connect since it was last asked.
+// attempts returns the times of the attempts to connect since the previous call.
 func (r *timed) attempts() []time.Time {
 	synctest.Wait()
 	r.mu.Lock()
@@ -87,8 +87,8 @@ func lines(n int) func(Sink) {
 	}
 }
 
-// While nobody listens the sink tries again, with waits that double up to a bound and begin anew once a line was taken, and
-// logs the trouble once. A reader that was started anew is connected to at once.
+// While nobody listens, the sink retries with waits that double up to a limit and restart after a line was taken. The
+// sink logs the trouble once. The sink connects to a restarted reader at once.
 func TestSocketTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTimed(t, false, lines(2))
@@ -137,7 +137,8 @@ func TestSocketTriesAgain(t *testing.T) {
 	})
 }
 
-// A reader that takes nothing is waited for while the stream runs; once the sink is closed it has so long for each line.
+// While the stream runs, the sink waits for a reader that takes nothing. After the close of the sink, the wait is
+// limited for each line.
 func TestSocketWaitsForItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTimed(t, true, lines(8))
@@ -161,8 +162,8 @@ func TestSocketWaitsForItsReader(t *testing.T) {
 	})
 }
 
-// A sink ends in its time, though its reader takes nothing or nobody listens: what was not taken is counted. Once the server
-// has ended, nothing more is delivered.
+// A sink ends in time, even if the reader takes nothing or nobody listens, and counts undelivered lines. After the
+// end of the server, the sink delivers nothing more.
 func TestSocketEnds(t *testing.T) {
 	if endGrace != 2*time.Second {
 		t.Errorf("%v", endGrace)
@@ -212,7 +213,7 @@ func TestSocketEnds(t *testing.T) {
 	})
 }
 
-// The loss of the last lines is told behind those that were taken.
+// The loss of the last lines is reported after the delivered lines.
 func TestSocketTellsOfTheLastLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTimed(t, true, lines(socketQueue+2))

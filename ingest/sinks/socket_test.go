@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the time-out of every wait; none should come near it.
+// patience limits every wait. No wait should come close.
 const patience = 30 * time.Second
 
 // running is a running socket sink.
@@ -90,8 +90,8 @@ func accept(t *testing.T, l net.Listener) net.Conn {
 
 func seq(n int) []byte { return fmt.Appendf(nil, `{"seq":%d}`, n) }
 
-// read reads so many lines, or all for -1, and returns their numbers; for a line about
-// lost ones it returns their number, negated.
+// read reads n lines, or all lines for -1, and returns the number in each line. A line about lost lines yields their
+// number, negated.
 func read(t *testing.T, in *bufio.Scanner, n int) (got []int) {
 	t.Helper()
 	for len(got) != n && in.Scan() {
@@ -110,8 +110,8 @@ func read(t *testing.T, in *bufio.Scanner, n int) (got []int) {
 	return got
 }
 
-// Results from before the reader listened, while it does, and after it was started
-// again arrive completely and in order.
+// Results from before the start of the reader, during reading, and after a restart of the reader arrive completely
+// and in order.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	s := runSocket(t, path)
@@ -142,8 +142,8 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// A reader that does not read loses lines and delays nothing. When it reads again it
-// gets the number of lost lines in their place.
+// A reader that does not read loses lines and delays nothing. After reading again, the reader gets the number of lost
+// lines in their place.
 func TestSocketSlowReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	l := listen(t, path)

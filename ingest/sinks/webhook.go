@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	webhookQueue    = 1000 // most results that wait; further ones are lost
+	webhookQueue    = 1000 // maximum number of waiting results; further results are lost
 	webhookBatch    = 100
 	webhookDelay    = time.Second // after the first of a batch
 	webhookTimeout  = 10 * time.Second
@@ -73,18 +73,17 @@ func (c *Webhook) Validate() error {
 type webhook struct {
 	stream, url, secret string
 	log                 *slog.Logger
-	prefix              string // of its deliveries' ids
+	prefix              string // of the ids of deliveries
 	client              *http.Client
 	queue               chan []byte // closed by Close
 	backoff             backoff.Backoff
 	lostBefore          uint64 // results, before the first failure in a row
-	told                bool   // the log has that results are lost, since that failure
+	told                bool   // the loss of results since the failure has been logged
 
 	counters
 }
 
-// Open implements Settings. Addresses that Env.Allow refuses are
-// refused after every look-up of the name.
+// Open implements Settings. The sink refuses addresses forbidden by Env.Allow after every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
 	dial := &net.Dialer{Timeout: webhookTimeout}
 	if e.Allow != nil {
@@ -141,8 +140,7 @@ func (h *webhook) Run(ctx context.Context) {
 	}
 }
 
-// gather waits for a batch; an empty one means that the webhook was closed and
-// everything has been delivered.
+// gather waits for a batch. An empty batch means that the webhook was closed and everything is delivered.
 func (h *webhook) gather() (batch [][]byte) {
 	line, more := <-h.queue
 	if !more {
@@ -165,8 +163,8 @@ func (h *webhook) gather() (batch [][]byte) {
 	return batch
 }
 
-// deliver posts a batch until it is accepted, refused, or lost: after ctx's end one
-// more attempt is made, until last ends.
+// deliver posts a batch until the batch is accepted, refused, or lost. After the end of ctx there is one more
+// attempt, until last ends.
 func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) bool {
 	body := oip.AppendString([]byte(`{"stream":`), h.stream)
 	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
@@ -190,8 +188,9 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 	}
 }
 
-// note keeps how an attempt has ended, and logs the first failure in a row and the success after it. again says that the delivery is tried
-// again. The log has the receiver's host alone: the path of a webhook is often a secret.
+// note records the result of an attempt, and logs the first failure in a row and the success after the failure. again
+// says that the delivery will be retried. The log has only the receiver's host, because the path of a webhook is
+// often a secret.
 func (h *webhook) note(err error, again bool) {
 	failed := h.failure.Load() != nil
 	if err == nil {
@@ -203,7 +202,7 @@ func (h *webhook) note(err error, again bool) {
 	h.fail(errors.New(video.Redact(err.Error())))
 	if !failed {
 		var of *url.Error
-		if errors.As(err, &of) { // whose text has the address
+		if errors.As(err, &of) { // the error's text contains the address
 			err = of.Err
 		}
 		h.lostBefore, h.told = h.lost.Load(), false
@@ -215,7 +214,7 @@ func (h *webhook) note(err error, again bool) {
 	}
 }
 
-// host returns the receiver's address without what may be a secret.
+// host returns the receiver's address without possible secrets.
 func (h *webhook) host() string {
 	u, err := url.Parse(h.url)
 	if err != nil {
@@ -224,7 +223,7 @@ func (h *webhook) host() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// post makes one attempt. again says that another one may succeed.
+// post makes one attempt. again says that another attempt may succeed.
 func (h *webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A receiver that skips ids that it has seen loses nothing: no two batches have the
-// same id, of one stream or of several, before or after a restart.
+// A receiver that skips known ids loses nothing: no two batches have the same id, of one stream or of several, before
+// or after a restart.
 func TestDeliveriesDiffer(t *testing.T) {
 	ids := make(chan string, 4)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { ids <- req.Header.Get("X-Millrace-Delivery") }))
@@ -42,7 +42,7 @@ func TestDeliveriesDiffer(t *testing.T) {
 	}
 }
 
-// A receiver at an address that is not allowed gets nothing.
+// A receiver with a forbidden address gets nothing.
 func TestWebhookRefusesAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
@@ -53,7 +53,7 @@ func TestWebhookRefusesAddresses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); h.Run(ctx) }()
-	// The first attempt says why: the last one, behind ctx's end, has little time.
+	// The first attempt reports the reason; the last attempt, after the end of ctx, has little time.
 	text := h.Stats().Error
 	for over := false; text == "" && !over; text = h.Stats().Error {
 		select {

@@ -58,7 +58,7 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// A region that is accepted lies in a file of the registry's folder.
+// An accepted region lies in a file of the registry's folder.
 func FuzzRegion(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", `{"key":"/here","byte_size":8}`, `{"key":"here","offset":8,"byte_size":56} {}`, `{"key":"/../outside","byte_size":1}`, `{"key":"/a/b","byte_size":1}`, `{"key":"\u0000","byte_size":1}`,
@@ -91,7 +91,7 @@ func FuzzRegion(f *testing.F) {
 	})
 }
 
-// Changes of settings have values of the kinds that settings have.
+// Accepted changes of settings have values of the settings' kinds.
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", "null", `{"level":"debug"}`, `{"log_verbose_level":1e9}`, `{"log_verbose_level":9223372036854775808}`, `{"log_info":null} {}`, `[]`,
@@ -119,7 +119,7 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
-// What Generate makes is a request that the decoder takes or refuses with a client's error.
+// The decoder accepts the output of Generate, or refuses the output with a client's error.
 func FuzzGenerate(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", `{"text":"hello","n":[1,2]}`, `{"text":"a","text":"b"}`, `{"n":[[1]]}`, `{"n":1e999}`, `{"id":"7","parameters":{"a":1},"x":true}`, `{"id":7,"text":null}`, `{"text":"\ud800"} {}`, `{"parameters":[]}`,

@@ -1,6 +1,5 @@
-// Package request reads the parts of a REST request other than its frame: the options
-// of its query and the parameters of its body. It must not know connections or the
-// backend.
+// Package request reads the options and body parameters of a REST request, but not its frame. The package must not
+// know connections or the backend.
 package request
 
 import (
@@ -13,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// Forms in which outputs are sent.
+// Forms of the outputs in a reply.
 const (
 	AsRequested = ""
 	AsJSON      = "json"
@@ -35,7 +34,7 @@ type Options struct {
 	Data          string // the output whose data are the whole reply; "" = none
 }
 
-// datatypes are those that an option may name.
+// datatypes are the datatypes allowed in an option.
 var datatypes = []stream.Datatype{
 	stream.Bool, stream.Uint8, stream.Uint16, stream.Uint32, stream.Uint64, stream.Int8, stream.Int16, stream.Int32, stream.Int64,
 	stream.Float16, stream.BFloat, stream.Float32, stream.Float64, stream.Bytes,
@@ -44,15 +43,13 @@ var datatypes = []stream.Datatype{
 // maxDeadline is the longest deadline of a request.
 const maxDeadline = time.Hour
 
-// Reset sets the options to those of a request without any. The memory of the shape is
-// used again.
+// Reset clears all options, and keeps the memory of the shape for reuse.
 func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
 
 // Names are the options.
 var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs", "data"}
 
-// OfInfer returns the name of an option that is set and means something for infer only, ""
-// when none is.
+// OfInfer returns the name of a set option that only infer supports, or "".
 func (o *Options) OfInfer() string {
 	switch {
 	case o.HasCodec:
@@ -75,8 +72,8 @@ func (o *Options) OfInfer() string {
 	return ""
 }
 
-// Set sets one option. An unknown one is refused. It keeps neither key nor value: they may be views
-// into memory that changes later.
+// Set sets one option. An unknown option is an error. Set keeps neither key nor value: both may be views into memory
+// that changes later.
 func (o *Options) Set(key, value string) (err error) {
 	bad := func(want string) error {
 		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "%.64q is not %s", value, want)

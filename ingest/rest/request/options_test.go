@@ -11,7 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// TestOptions: what each option takes, up to its bounds.
+// The accepted values of each option, up to the limits.
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		key, value string
@@ -52,8 +52,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOptionsKeepNothing changes the memory of a query after its options were set, and sets
-// options without allocating.
+// TestOptionsKeepNothing changes the memory of a query after setting its options, and sets options without
+// allocating.
 func TestOptionsKeepNothing(t *testing.T) {
 	var o Options
 	text := []byte("datatypeUINT8shape1,30720outputsbinarycolourred")

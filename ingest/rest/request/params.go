@@ -11,8 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// LoadParams reads {"parameters": {...}}, as clients of Triton send it, or an object whose members are the parameters, as
-// clients of AMD Inference Server do.
+// LoadParams reads {"parameters": {...}} from clients of Triton, or an object whose members are the parameters from
+// clients of AMD Inference Server.
 func LoadParams(body []byte) (stream.Params, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
@@ -65,8 +65,7 @@ func paramValue(v any) (any, error) {
 	return nil, errParam
 }
 
-// NotJSON returns the error for a body that could not be read as the JSON that a route
-// expects.
+// NotJSON returns the error for a body that is not the JSON expected by a route.
 func NotJSON(err error) error {
 	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
 }

@@ -8,7 +8,6 @@ import (
 	"millrace/stream"
 )
 
-// Region is the body of a request that registers shared memory.
 type Region struct {
 	Key      string
 	Offset   uint64

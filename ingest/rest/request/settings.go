@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// LogChange reads the body of a change of the settings of the log. Numbers are int64; -1,
-// which no setting has, stands for those that are not.
+// LogChange reads the body of a change of the log settings. Numbers become int64; a number that is no int64 becomes
+// -1, a value that no setting accepts.
 func LogChange(body []byte) (map[string]any, error) {
 	bad := func(err error) (map[string]any, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
@@ -38,8 +38,7 @@ func LogChange(body []byte) (map[string]any, error) {
 
 var errMore = errors.New("there is more text after the object")
 
-// TraceChange reads the body of a change of the settings of traces. An empty one changes
-// nothing.
+// TraceChange reads the body of a change of the trace settings. An empty body changes nothing.
 func TraceChange(body []byte) (map[string][]string, error) {
 	var given map[string]any
 	if len(body) > 0 {
@@ -58,7 +57,7 @@ func TraceChange(body []byte) (map[string][]string, error) {
 	return change, nil
 }
 
-// settingValues reads a string, a list of strings, or null, which has no values.
+// settingValues reads a string, a list of strings, or null, the empty list.
 func settingValues(v any) ([]string, error) {
 	switch v := v.(type) {
 	case nil:
