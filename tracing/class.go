@@ -19,8 +19,7 @@ func GRPCClass(code int) string {
 	return "server_error"
 }
 
-// GRPCName returns the name of a gRPC code as clients in Python know it, such as
-// INVALID_ARGUMENT, or OTHER.
+// GRPCName returns the name of a gRPC code in the Python client, for example INVALID_ARGUMENT, or OTHER.
 func GRPCName(code int) string {
 	if code >= 0 && code < len(grpcNames) {
 		return grpcNames[code]

@@ -15,9 +15,8 @@ import (
 	"millrace/stream"
 )
 
-// collector reads the families at each scrape: those with a read function from the state,
-// which adds no work per frame, the others from what hooks have counted. What is gone has
-// no series.
+// collector reads the families at each scrape: families with a read function from the state, without work per frame,
+// other families from the counts of hooks. A removed model or stream has no series.
 type collector struct {
 	o        Options
 	m        *Metrics
@@ -42,7 +41,7 @@ func newCollector(o Options, m *Metrics) *collector {
 	return c
 }
 
-// Describe lists what Collect may send.
+// Describe lists all metrics that Collect may send.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
@@ -112,10 +111,9 @@ func (c *collector) reading() *reading {
 	return r
 }
 
-// readStreams reads the server streams: those with series of their own, and the sum of
-// the others.
+// readStreams reads the server streams: streams with series of their own, and the sum of all other streams.
 func (c *collector) readStreams() streamsReading {
-	c.mu.Lock() // before reading: of two scrapes, the later one must have the later counts
+	c.mu.Lock() // before reading: of two scrapes, the later must have the later counts
 	defer c.mu.Unlock()
 	st := c.o.Streams()
 	out := streamsReading{on: true, panics: st.Panics, states: map[sources.State]int{}}
@@ -126,17 +124,16 @@ func (c *collector) readStreams() streamsReading {
 	return out
 }
 
-// streamSeries decides which server streams have series of their own. A stream that does
-// not get them when it is first seen never does, and those that have ended stay in the
-// sum: so no counter falls.
+// streamSeries decides which server streams have series of their own. A stream without own series at first never gets
+// any, and ended streams stay in the sum: so no counter falls.
 type streamSeries struct {
 	own   map[uint64]bool                // by ID
-	rest  map[uint64]streams.StreamStats // the others, as they were last read
-	ended streams.StreamStats            // of those others that have ended
+	rest  map[uint64]streams.StreamStats // streams in the sum, as last read
+	ended streams.StreamStats            // ended streams of the sum
 }
 
-// read returns the streams with series of their own, with
-// at most that many models, and the sum of the others without a name, if there were any.
+// read returns the streams with series of their own, with at most most models, and the sum of the other streams, if
+// any, without a name.
 func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.StreamStats {
 	own, rest := map[uint64]bool{}, map[uint64]streams.StreamStats{}
 	models := 0 // of the streams with series of their own
@@ -174,7 +171,7 @@ func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.Stre
 	return out
 }
 
-// end adds a stream of the sum that has ended.
+// end adds an ended stream to the sum.
 func (s *streamSeries) end(last *streams.StreamStats) {
 	if s.ended.Models == nil {
 		s.ended = newSum()
@@ -183,13 +180,13 @@ func (s *streamSeries) end(last *streams.StreamStats) {
 	addStream(&s.ended, last)
 }
 
-// newSum returns a sum of streams, which has one model, without a name, for all of theirs.
+// newSum returns a sum of streams with one nameless model for the models of all streams.
 func newSum() streams.StreamStats {
 	return streams.StreamStats{Models: make([]streams.ModelStats, 1), Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
 }
 
 func addStream(to, s *streams.StreamStats) {
-	to.Answered += s.Answered // with the counts of models that the stream has no longer
+	to.Answered += s.Answered // includes the counts of the stream's former models
 	to.Failed += s.Failed
 	for why, n := range s.Drops {
 		to.Drops[why] += n

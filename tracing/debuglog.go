@@ -9,22 +9,21 @@ import (
 	"millrace/stream"
 )
 
-// DebugLog logs each request and each frame's ending, at level debug. At other levels it
-// costs one atomic read. The lines are written by a goroutine of its own, so that a slow
-// log never holds up a frame, and their rate is bounded for each model and each route:
-// the lines that are left out are counted in the next one, as "suppressed". Its methods
-// are safe for concurrent use.
+// DebugLog logs each request and each frame's ending, at level debug. At other levels, DebugLog costs one atomic
+// read. A goroutine writes the lines, so that a slow log never delays a frame. The rate of lines is bounded for each
+// model and each route; the next line contains the number of omitted lines as "suppressed". The methods are safe for
+// concurrent use.
 type DebugLog struct {
 	level   *slog.LevelVar
 	limiter *Limiter
-	link    func(stream.TraceID) string // the address of a trace's page; nil = there is none
+	link    func(stream.TraceID) string // URL of a trace's page; nil = no page
 	lines   chan debugLine
-	lost    atomic.Uint64 // lines that found no room in lines
+	lost    atomic.Uint64 // discarded lines, because the queue lines was full
 	stop    chan struct{}
 	stopped chan struct{}
 }
 
-// debugLine is one line, and the key by which its rate is bounded.
+// debugLine is one line with the key for the rate limit.
 type debugLine struct {
 	key, msg string
 	args     []any
@@ -37,11 +36,11 @@ const debugQueue = 1024
 type DebugOptions struct {
 	Log   *slog.Logger
 	Level *slog.LevelVar              // of Log
-	Rate  int                         // most lines a second of one model or route; 0 = 1
-	Link  func(stream.TraceID) string // the address of a trace's page; nil = there is none
+	Rate  int                         // most lines per second of one model or route; 0 = 1
+	Link  func(stream.TraceID) string // URL of a trace's page; nil = no page
 }
 
-// NewDebugLog returns a DebugLog. It has a goroutine until Close.
+// NewDebugLog returns a DebugLog with a goroutine that runs until Close.
 func NewDebugLog(o DebugOptions) *DebugLog {
 	d := &DebugLog{
 		level: o.Level, limiter: NewLimiter(o.Log, time.Second), link: o.Link,
@@ -52,11 +51,10 @@ func NewDebugLog(o DebugOptions) *DebugLog {
 	return d
 }
 
-// On reports whether the level is debug. Callers check it before they make a line.
+// On reports whether the level is debug. Callers check On before making a line.
 func (d *DebugLog) On() bool { return d.level.Level() <= slog.LevelDebug }
 
-// Close writes the lines that wait, and stops. Later lines are discarded. It may be
-// called once.
+// Close writes the waiting lines and stops. Later lines are discarded. Close must not be called twice.
 func (d *DebugLog) Close() {
 	close(d.stop)
 	<-d.stopped
@@ -91,7 +89,7 @@ func (d *DebugLog) writeLine(l debugLine) {
 	d.limiter.Log(slog.LevelDebug, l.key, l.msg, l.args...)
 }
 
-// put queues a line, or discards it when no more may wait.
+// put queues a line, or discards the line when the queue is full.
 func (d *DebugLog) put(key, msg string, args []any) {
 	select {
 	case d.lines <- debugLine{key, msg, args}:
@@ -100,11 +98,11 @@ func (d *DebugLog) put(key, msg string, args []any) {
 	}
 }
 
-// Request is a request that was answered, for the log.
+// Request is an answered request, for the log.
 type Request struct {
 	Protocol string // http or grpc
 	Method   string // of HTTP
-	Route    string // its pattern, by which the rate is bounded: there are few
+	Route    string // route pattern, the key for the rate limit: few values
 	Path     string // as sent, without its query; "" = the same as Route
 	Status   int    // of HTTP, or the code of gRPC
 	Duration time.Duration
@@ -136,8 +134,7 @@ func (d *DebugLog) Request(r Request) {
 	d.put("request\x00"+r.Method+r.Route, "request", d.traced(args, r.Trace, false))
 }
 
-// Frames returns the function that logs the ending of each frame of a model, for
-// workers.Hooks.Ended.
+// Frames returns the function that logs the ending of each frame of a model, for workers.Hooks.Ended.
 func (d *DebugLog) Frames(m *stream.Model) func(*stream.Request) {
 	key := "frame\x00" + m.Name
 	return func(r *stream.Request) {
@@ -147,7 +144,7 @@ func (d *DebugLog) Frames(m *stream.Model) func(*stream.Request) {
 	}
 }
 
-// frame returns the attributes of a frame that has ended.
+// frame returns the attributes of an ended frame.
 func (d *DebugLog) frame(m *stream.Model, r *stream.Request) []any {
 	res := r.Result()
 	o := r.Stream.Options()
@@ -170,17 +167,17 @@ func (d *DebugLog) frame(m *stream.Model, r *stream.Request) []any {
 		args = append(args, slog.String("code", string(stream.CodeOf(res.Err))), slog.Any("error", res.Err))
 	}
 	done := r.Timing.Done
-	if done == 0 { // it was in no batch
+	if done == 0 { // not in a batch
 		done = stream.Now()
 	}
 	args = append(args, millis(done.Sub(r.Timing.Received)))
-	if res.BatchSize > 0 { // that of r may be written at this moment, when it was overtaken
+	if res.BatchSize > 0 { // not from r: the batch of an overtaken r may be writing now
 		args = append(args, slog.Int("batch_rows", res.BatchSize))
 	}
 	return d.traced(args, r.Trace, res.Kept)
 }
 
-// traced adds the id of a trace, and the address of its page if the trace is kept.
+// traced adds the id of a trace, and the URL of its page if the trace is kept.
 func (d *DebugLog) traced(args []any, id stream.TraceID, kept bool) []any {
 	if id == (stream.TraceID{}) {
 		return args

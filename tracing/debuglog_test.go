@@ -34,7 +34,7 @@ func (b *blockable) Write(p []byte) (int, error) {
 	return b.out.Write(p)
 }
 
-// newTestDebugLog returns a DebugLog at level debug, and what it has written as JSON.
+// newTestDebugLog returns a DebugLog at level debug, and its output as JSON.
 func newTestDebugLog(rate int) (*DebugLog, *slog.LevelVar, *blockable) {
 	out, level := &blockable{}, new(slog.LevelVar)
 	level.Set(slog.LevelDebug)
@@ -88,7 +88,7 @@ func TestDebugLogOfRequests(t *testing.T) {
 	}
 }
 
-// group loads a model whose frames are logged.
+// group loads a model with logged frames.
 func (d *DebugLog) group(t *testing.T, name string) *workers.Group {
 	t.Helper()
 	m := workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Hooks: func(m *stream.Model) workers.Hooks {
@@ -122,8 +122,7 @@ func send(t *testing.T, g *workers.Group, n int) {
 	<-s.Finished()
 }
 
-// TestDebugLogIsBounded checks that at most the rate of lines is written for one model,
-// that the others are counted, and that another model is not affected.
+// The rate of lines is bounded for each model, omitted lines are counted, and other models are not affected.
 func TestDebugLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, level, out := newTestDebugLog(3)
@@ -156,8 +155,7 @@ func TestDebugLogIsBounded(t *testing.T) {
 	})
 }
 
-// TestSlowDebugLog checks that a log which does not take lines holds nobody up, and that
-// what is discarded is counted.
+// A blocked log delays nobody, and discarded lines are counted.
 func TestSlowDebugLog(t *testing.T) {
 	d, _, out := newTestDebugLog(1 << 20)
 	out.mu.Lock()
@@ -180,8 +178,7 @@ func TestSlowDebugLog(t *testing.T) {
 	}
 }
 
-// TestDebugLogAtInfo checks that frames cost no allocation at level info, and are not
-// logged.
+// At level info, frames cost no allocation and are not logged.
 func TestDebugLogAtInfo(t *testing.T) {
 	d, level, out := newTestDebugLog(1)
 	defer d.Close()
@@ -203,7 +200,7 @@ func TestLimiterWithSeveralRecords(t *testing.T) {
 		for n := range 6 {
 			l.Log(slog.LevelWarn, "a", "a", "n", n)
 		}
-		time.Sleep(1100 * time.Millisecond) // the last suppressed one begins the next interval
+		time.Sleep(1100 * time.Millisecond) // the last suppressed line begins the next interval
 		l.Log(slog.LevelWarn, "a", "a", "n", 6)
 		l.Log(slog.LevelWarn, "a", "a", "n", 7)
 		l.Close()
@@ -229,7 +226,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// hooked is the queue of a stream that no worker serves.
+// hooked is the queue of a stream without workers.
 type hooked struct{ ended func(*stream.Request) }
 
 func (hooked) Enqueue(*stream.Stream, any) {}
@@ -238,8 +235,7 @@ func (hooked) AddWaiting(int)              {}
 func (q hooked) Ended(r *stream.Request)   { q.ended(r) }
 func (hooked) Detach(*stream.Stream)       {}
 
-// TestDebugLogOfAbandonedFrame checks that the line of a frame which ends while its batch is
-// prepared has nothing of what the batch writes to the request.
+// The line of a frame that ends while its batch is prepared contains nothing of the batch's writes to the request.
 func TestDebugLogOfAbandonedFrame(t *testing.T) {
 	d, _, out := newTestDebugLog(100)
 	m := &stream.Model{Name: "m", Any: true, Ragged: true, MaxBatch: 8}

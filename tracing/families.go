@@ -13,9 +13,9 @@ import (
 	"millrace/workers"
 )
 
-// families lists every metric family of Millrace, by section: registration, the scrape
-// and docs/metrics.md follow from it. Those of the Go runtime and of the process have
-// standard names and are registered by their collectors.
+// families lists every metric family of Millrace, by section: registration, the scrape and docs/metrics.md follow
+// from the list. The metrics of the Go runtime and of the process have standard names and are registered by their
+// collectors.
 var families = []section{
 	{"Program", []family{
 		{gauge, "millrace_build_info", "", "The program's version; always 1.", labels{{"version", "that `millrace version` prints"}},
@@ -336,24 +336,24 @@ func requestFamilies(protocol string, buckets []float64, ssf bool) (duration, in
 		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, &observed{buckets: byteBuckets}}
 }
 
-// ssfLabels are the labels of requests that Simple Server Framework has.
+// ssfLabels are the labels of requests in Simple Server Framework.
 var ssfLabels = labels{{"handler", "the route, such as /v1/E, or of gRPC ModelInfer/APPLICATION/v1/E"}, {"status", "2xx, 4xx and so on; of gRPC the name of the code, such as OK"}}
 
-// dispatchFamily is the family of Simple Server Framework that others do not have.
+// dispatchFamily is the family that only Simple Server Framework has.
 func dispatchFamily(buckets []float64) family {
 	return family{histogram, "ssf_dispatch_latency", "seconds", "Time of answered requests in the application.", ssfLabels, nil, &observed{buckets: buckets}}
 }
 
-// The labels that several families have.
+// Labels shared by several families.
 var (
 	model      = labels{{"model", "the name under which it is loaded"}, {"version", "of the model"}}
 	byListener = labels{{"listener", "http, grpc, metrics, management, management_grpc"}}
 	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
-	// ofStreamModel are the labels of what is counted for each model of a stream.
+	// ofStreamModel are the labels of counts for each model of a stream.
 	ofStreamModel = ofStream.and("model", "the name of one of its models; without the label: those of the streams beyond `metrics.streams`")
 )
 
-// Classic buckets. Every histogram is also a native one, whose buckets need no choice.
+// Classic buckets. Every histogram is also a native histogram, which needs no choice of buckets.
 var (
 	// stageBuckets, in seconds, cover stages from 0.1 ms to 10 s.
 	stageBuckets = []float64{

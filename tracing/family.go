@@ -16,7 +16,7 @@ import (
 	"millrace/workers"
 )
 
-// section is a group of families that docs/metrics.md has under one heading.
+// section is a group of families under one heading in docs/metrics.md.
 type section struct {
 	title    string
 	families []family
@@ -29,13 +29,13 @@ type family struct {
 	unit string // "" = a number of things
 	help string // for users, in Markdown
 	labels
-	read func(*reading, put) // its samples at a scrape, unless it is a histogram
+	read func(*reading, put) // samples at a scrape, except for a histogram
 	*observed
 }
 
-// observed are the values of a histogram. Those of requests have buckets only.
+// observed has the values of a histogram. Histograms of requests have buckets only.
 type observed struct {
-	buckets []float64 // the classic ones
+	buckets []float64 // the classic buckets
 	values  func(*series, putValues)
 }
 
@@ -52,10 +52,10 @@ const (
 	untyped   kind = "untyped"
 )
 
-// labels are the labels of a family, each with its values in words.
+// labels are the labels of a family, each with a description of the values.
 type labels [][2]string
 
-// and returns the labels with one more.
+// and returns the labels with one more label.
 func (l labels) and(name, values string) labels {
 	return append(slices.Clone(l), [2]string{name, values})
 }
@@ -77,13 +77,13 @@ func words[T ~string](values []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// put adds a sample with the values of its family's labels, in their order.
+// put adds a sample with the values of its family's labels, in order.
 type put func(v float64, labels ...string)
 
 // reading is the state of the server at one scrape.
 type reading struct {
 	version  string
-	groups   []workers.GroupStats // one for each name and version
+	groups   []workers.GroupStats // by name and version
 	memory   *buf.Stats
 	adapters *ingest.Metrics
 	series   []*series
@@ -104,8 +104,7 @@ func (r *reading) loaded() []workers.GroupStats {
 	return slices.DeleteFunc(slices.Clone(r.groups), func(g workers.GroupStats) bool { return g.State == workers.StateUnloaded })
 }
 
-// streamsReading are the server streams that have series of their own, and one without
-// a name for all others.
+// streamsReading has the server streams with series of their own, and a nameless sum of all other streams.
 type streamsReading struct {
 	on     bool
 	listed []streams.StreamStats
@@ -113,7 +112,7 @@ type streamsReading struct {
 	panics uint64
 }
 
-// byPrincipal is the label of what clients use.
+// byPrincipal is the label for usage by clients.
 var byPrincipal = [2]string{"principal", "the name of a key or user; \"\" = of all clients without a name, and of those beyond the first 500"}
 
 // ofUses reads how much of a quota clients have used, times unit.
@@ -142,7 +141,7 @@ func ofLoaded(value func(*workers.GroupStats) float64) func(*reading, put) {
 	}
 }
 
-// ofGroup reads one value of each model, also of one that was unloaded a short time ago.
+// ofGroup reads one value of each model, including recently unloaded models.
 func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 	return func(r *reading, put put) {
 		for i := range r.groups {
@@ -152,7 +151,7 @@ func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 	}
 }
 
-// ofProcesses reads the child processes of each model that has had some.
+// ofProcesses reads the child processes of each model that has had child processes.
 func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...string))) func(*reading, put) {
 	return func(r *reading, put put) {
 		for i := range r.groups {
@@ -167,7 +166,7 @@ func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...stri
 	}
 }
 
-// ofSeries reads one value that the hooks of each model count.
+// ofSeries reads one value counted by the hooks of each model.
 func ofSeries(value func(*series) float64) func(*reading, put) {
 	return func(r *reading, put put) {
 		for _, s := range r.series {
@@ -176,8 +175,8 @@ func ofSeries(value func(*series) float64) func(*reading, put) {
 	}
 }
 
-// ofFrames reads the counts of the frames of each model, and of those for none, which
-// have the model and version "". read puts samples without these two labels.
+// ofFrames reads the counts of the frames of each model, and of frames without a model, whose model and version are
+// "". read puts samples without the labels model and version.
 func ofFrames(read func(*stream.Totals, func(v float64, labels ...string))) func(*reading, put) {
 	return func(r *reading, put put) {
 		for i := range r.groups {
@@ -212,8 +211,8 @@ func perStream(value func(*streams.StreamStats) float64) func(*reading, put) {
 	}
 }
 
-// perStreamModel reads values of each model of each server stream with series of its own,
-// and of the sum of the others.
+// perStreamModel reads values of each model of each server stream with series of its own, and of the sum of the other
+// streams.
 func perStreamModel(values func(m *streams.ModelStats, put put)) func(*reading, put) {
 	return func(r *reading, to put) {
 		for i := range r.streams.listed {
@@ -226,7 +225,7 @@ func perStreamModel(values func(m *streams.ModelStats, put put)) func(*reading, 
 	}
 }
 
-// ofMemory reads one value if there is a memory budget.
+// ofMemory reads one value if the server has a memory budget.
 func ofMemory(value func(*reading) float64) func(*reading, put) {
 	return func(r *reading, put put) {
 		if r.memory != nil {
@@ -235,7 +234,7 @@ func ofMemory(value func(*reading) float64) func(*reading, put) {
 	}
 }
 
-// ofTraces reads values if there is a tracer.
+// ofTraces reads values if the server has a tracer.
 func ofTraces(read func(*TraceStats, put)) func(*reading, put) {
 	return func(r *reading, put put) {
 		if r.traces != nil {
@@ -244,7 +243,7 @@ func ofTraces(read func(*TraceStats, put)) func(*reading, put) {
 	}
 }
 
-// ofAdapters reads one value of all adapters together.
+// ofAdapters reads one value for all adapters together.
 func ofAdapters(value func(*reading) float64) func(*reading, put) {
 	return func(r *reading, put put) { put(value(r)) }
 }

@@ -47,7 +47,7 @@ func wantSum(t *testing.T, all map[string]*dto.MetricFamily, v float64, name str
 	}
 }
 
-// TestFiguresOfGroups checks that each value of a model and version is in its own series.
+// Each value of a model and version is in its own series.
 func TestFiguresOfGroups(t *testing.T) {
 	st := workers.GroupStats{
 		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateUnloading,
@@ -80,14 +80,13 @@ func TestFiguresOfGroups(t *testing.T) {
 	} {
 		want(t, all, c.value, "millrace_"+c.series[0], append([]string{"model", "m", "version", "1"}, c.series[1:]...)...)
 	}
-	list[0].State, list[0].Busy = workers.StateReady, 20 // busy ones past their workers: none is idle
+	list[0].State, list[0].Busy = workers.StateReady, 20 // more busy than workers: none is idle
 	all = r.gather(t)
 	want(t, all, 1, "millrace_model_ready", "model", "m")
 	want(t, all, 0, "millrace_workers", "state", "idle")
 }
 
-// TestStagesOfAnAnsweredFrame checks that each stage is the time between its two times,
-// and that one whose first time is missing is left out.
+// Each stage is the time between its two instants; a stage without its first instant is left out.
 func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	r := newRig(t)
 	answered := r.run(t, r.load(t, "other"), stream.Policy{Mode: stream.Every}, 1)
@@ -102,14 +101,15 @@ func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	}
 	wantSum(t, all, 0.041, "millrace_answered_age_seconds", "model", "m", "version", "2")
 
-	answered.Timing = stream.Timing{Received: at(0), Done: at(9)} // never bound: an earlier result answered it
+	answered.Timing = stream.Timing{Received: at(0), Done: at(9)} // never bound: answered by an earlier result
 	h.Ended(answered)
 	all = r.gather(t)
 	for stage, n := range map[string]float64{"queue": 1, "prepare": 1, "run": 1} {
 		want(t, all, n, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", stage)
 	}
 
-	answered.Timing = stream.Timing{Received: at(5), Dequeued: at(5), Started: at(5), Done: at(5)} // within one tick of the clock
+	// within one tick of the clock
+	answered.Timing = stream.Timing{Received: at(5), Dequeued: at(5), Started: at(5), Done: at(5)}
 	h.Ended(answered)
 	want(t, r.gather(t), 2, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", "queue")
 }
@@ -129,8 +129,8 @@ func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
 	want(t, all, 2, "millrace_skipped_frames_total", "model", "m", "version", "1")
 }
 
-// TestVersionsHaveSeriesOfTheirOwn checks that the series of one version are removed
-// without those of another, those of its API requests included.
+// The series of one version, including the series of its API requests, are removed without the series of other
+// versions.
 func TestVersionsHaveSeriesOfTheirOwn(t *testing.T) {
 	m := New(Options{Groups: func() []workers.GroupStats { return nil }})
 	h := m.Model(&stream.Model{Name: "m", Version: "1"})
@@ -167,8 +167,8 @@ func TestFiguresOfTraces(t *testing.T) {
 	want(t, all, 6, "millrace_spans_waiting")
 }
 
-// TestThousandLoads: models that are loaded and unloaded between two scrapes do not
-// make the scrape grow without a bound, and series of those that are not listed go.
+// Loading and unloading models between two scrapes does not grow the scrape without bound, and series of unlisted
+// models are removed.
 func TestThousandLoads(t *testing.T) {
 	var list []workers.GroupStats
 	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
@@ -264,7 +264,7 @@ func TestClassesOfStatuses(t *testing.T) {
 	}
 }
 
-// unreadable is a collector without anything that can be read.
+// unreadable is a collector without readable metrics.
 type unreadable struct{}
 
 func (unreadable) Describe(chan<- *prometheus.Desc) {}
@@ -273,8 +273,7 @@ func (unreadable) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("x", "x", nil, nil), errors.New("out of order"))
 }
 
-// TestNothingThatCanBeRead: metrics of which none can be read are an error, and no
-// metrics at all are none.
+// Metrics without any readable series are an error; no metrics at all are no error.
 func TestNothingThatCanBeRead(t *testing.T) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	if text, _, err := m.Gather(""); err != nil || len(text) != 0 {
@@ -286,7 +285,7 @@ func TestNothingThatCanBeRead(t *testing.T) {
 	}
 }
 
-// TestOneBadSeriesLeavesTheOthers checks that the readable series are sent.
+// The readable series are sent.
 func TestOneBadSeriesLeavesTheOthers(t *testing.T) {
 	m := New(Options{Version: "v1", Streams: func() streams.Stats {
 		return streams.Stats{Streams: []streams.StreamStats{{Name: "twice"}, {Name: "twice"}}}
@@ -297,7 +296,7 @@ func TestOneBadSeriesLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestDocumented checks that a scrape has no family that docs/metrics.md lacks.
+// A scrape has no family missing in docs/metrics.md.
 func TestDocumented(t *testing.T) {
 	r := newRig(t)
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)

@@ -14,18 +14,17 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// distribution counts whole numbers for a histogram that is both a classic and a native
-// one, quickly enough for seven of them a frame: adding takes two atomic additions and
-// allocates nothing. client_golang's histogram takes several times as long, since it finds
-// its native buckets in a map and may change their resolution. The methods are safe for concurrent use.
+// distribution counts whole numbers for a histogram that is both classic and native, fast enough for seven histograms
+// per frame: add takes two atomic additions and allocates nothing. client_golang's histogram takes several times as
+// long, because of a map of native buckets and variable resolution. The methods are safe for concurrent use.
 type distribution struct {
 	bounds []float64                // of the classic buckets
-	below  [nativeBuckets + 1]uint8 // by native bucket: the classic buckets that are below it
-	unit   float64                  // what 1 counts as: 1e-9 for nanoseconds that are reported in seconds
+	below  [nativeBuckets + 1]uint8 // by native bucket: number of lower classic buckets
+	unit   float64                  // value of 1: 1e-9 for nanoseconds reported in seconds
 
-	// cells are divided by the bounds of the native and of the classic buckets. The one of
-	// native bucket i, the first of which ends at nativeLeast, and of classic bucket k is
-	// at i+k: from one cell to the next, one of the two buckets is the next one.
+	// cells are divided by the bounds of both the native and the classic buckets. The cell of native bucket i (bucket
+	// 0 ends at nativeLeast) and of classic bucket k is at i+k: from one cell to the next, either the native or the
+	// classic bucket advances.
 	cells   []atomic.Uint64
 	sum     atomic.Uint64
 	created time.Time
@@ -35,16 +34,16 @@ type distribution struct {
 	newest    []*dto.Exemplar // of all, the oldest first
 }
 
-// The buckets of a native histogram: between two powers of two there are 8, each 2^(1/8)
-// times as wide as the one before, from nativeLeast to nativeMost. The last one has also
-// what is larger. See https://prometheus.io/docs/specs/native_histograms.
+// The buckets of a native histogram: between two powers of two lie 8 buckets, each 2^(1/8) times as wide as the
+// previous bucket, from nativeLeast to nativeMost. The last bucket also has all larger values. See
+// https://prometheus.io/docs/specs/native_histograms.
 const (
 	nativeSchema  = 3
 	octavesBelow  = 20                                            // 1: microseconds
 	octavesAbove  = 32                                            // 1: 4 GiB
 	nativeBuckets = (octavesBelow + octavesAbove) << nativeSchema // of positive numbers
 	nativeLeast   = 1.0 / (1 << octavesBelow)                     // the zero bucket ends here
-	nativeOffset  = octavesBelow<<nativeSchema - 1                // place of the bucket 0, which ends at 1
+	nativeOffset  = octavesBelow<<nativeSchema - 1                // index of the bucket 0, which ends at 1
 	maxExemplars  = 10                                            // of a native histogram
 )
 
@@ -56,8 +55,8 @@ var nativeBounds = func() (b [1 << nativeSchema]float64) {
 	return b
 }()
 
-// nativeFrom is by the first three bits of a mantissa: the nativeBounds that are below all
-// mantissas that begin so.
+// nativeFrom has, by the first three bits of a mantissa, the number of nativeBounds below all mantissas with these
+// bits.
 var nativeFrom = func() (from [1 << nativeSchema]uint8) {
 	for i := range from {
 		least := 0.5 + float64(i)/(2<<nativeSchema)
@@ -71,7 +70,7 @@ var nativeFrom = func() (from [1 << nativeSchema]uint8) {
 func newDistribution(bounds []float64, unit float64) *distribution {
 	d := &distribution{bounds: bounds, unit: unit, cells: make([]atomic.Uint64, nativeBuckets+1+len(bounds)), created: time.Now()}
 	for i := 1; i <= nativeBuckets; i++ {
-		above := math.Exp2(float64(i-nativeOffset-2) / (1 << nativeSchema)) // what is in bucket i is above that
+		above := math.Exp2(float64(i-nativeOffset-2) / (1 << nativeSchema)) // lower bound of bucket i
 		for int(d.below[i]) < len(bounds) && bounds[d.below[i]] < above*(1-1e-9) {
 			d.below[i]++
 		}
@@ -79,7 +78,7 @@ func newDistribution(bounds []float64, unit float64) *distribution {
 	return d
 }
 
-// add counts n, with the trace of its frame if that is not "".
+// add counts n, with the trace of its frame unless trace is "".
 func (d *distribution) add(n uint64, trace string) {
 	v := float64(n) * d.unit
 	i := nativeBucket(v)
@@ -96,12 +95,12 @@ func (d *distribution) add(n uint64, trace string) {
 	}
 }
 
-// nativeBucket returns which native bucket v is in: 0 is the one that ends at nativeLeast.
+// nativeBucket returns the native bucket of v: bucket 0 ends at nativeLeast.
 func nativeBucket(v float64) int {
 	if v <= nativeLeast {
 		return 0
 	}
-	// As math.Frexp, for numbers that are neither 0 nor subnormal: 0.5 <= fraction < 1.
+	// As math.Frexp, for numbers neither 0 nor subnormal: 0.5 <= fraction < 1.
 	const mantissaBits, bias, half = 52, 1022, 1022 << 52
 	bits := math.Float64bits(v)
 	exponent, mantissa := int(bits>>mantissaBits)-bias, bits&(1<<mantissaBits-1)
@@ -199,7 +198,8 @@ func (d *distribution) write() *dto.Histogram {
 		count += n
 	}
 	h.ZeroCount, h.SampleCount = &zero, &count
-	if d.exemplars != nil && d.exemplars[len(d.bounds)] != nil { // a bucket without a bound is implied but for its exemplar
+	// a bucket without a bound is implied except for its exemplar
+	if d.exemplars != nil && d.exemplars[len(d.bounds)] != nil {
 		h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: &count, UpperBound: new(math.Inf(1)), Exemplar: d.exemplars[len(d.bounds)]})
 	}
 	h.Exemplars = slices.Clone(d.newest)

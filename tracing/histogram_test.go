@@ -19,8 +19,7 @@ func reference(bounds []float64) prometheus.Histogram {
 	})
 }
 
-// TestDistributionIsLikeClientGolangs compares all buckets with those of client_golang for
-// the same values, bounds of buckets among them.
+// All buckets equal client_golang's for the same values, including bounds of buckets.
 func TestDistributionIsLikeClientGolangs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct {
@@ -63,8 +62,7 @@ func TestDistributionIsLikeClientGolangs(t *testing.T) {
 	}
 }
 
-// TestLargestValuesOfDistribution checks that a value beyond the last native bucket is
-// counted in it and in no classic bucket.
+// A value beyond the last native bucket counts in the last native bucket and in no classic bucket.
 func TestLargestValuesOfDistribution(t *testing.T) {
 	d := newDistribution(rowBuckets, 1)
 	d.add(math.MaxUint64, "")

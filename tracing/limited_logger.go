@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// limitedHandler is a slog.Handler that limits warnings and errors: those with the
-// same message, model and stream are logged at most once an interval. It gives the
-// limiter to packages that must not import this one.
+// limitedHandler is a slog.Handler that limits warnings and errors: records with the same message, model and stream
+// are logged at most once per interval. Packages that must not import package tracing use the limiter through
+// limitedHandler.
 type limitedHandler struct {
 	next    slog.Handler
 	limiter *Limiter
 	attrs   []slog.Attr
 }
 
-// LimitedLogger returns a logger that passes warnings and errors through l and
-// writes records of lower levels to l's own logger at once.
+// LimitedLogger returns a logger that passes warnings and errors through l and writes records of lower levels to l's
+// own logger at once.
 func LimitedLogger(l *Limiter) *slog.Logger {
 	return slog.New(&limitedHandler{next: l.log.Handler(), limiter: l})
 }

@@ -33,8 +33,7 @@ func TestLimitedLoggerLogsOnceASecondForEachModel(t *testing.T) {
 	})
 }
 
-// TestLimitedLoggerDistinguishesRecords checks that records differ by message, model and
-// stream, wherever those are set, and by nothing else; records below a warning, or in a
+// Records differ only by message, model and stream, wherever the attributes are set; records below a warning, or in a
 // group, are not limited.
 func TestLimitedLoggerDistinguishesRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -70,8 +69,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestLogContinuesInOtherWriters checks that a writer that fails does not keep a record
-// from the others, and that the first failure is returned.
+// A failing writer does not keep a record from other writers, and the first failure is returned.
 func TestLogContinuesInOtherWriters(t *testing.T) {
 	var out bytes.Buffer
 	first, second := errors.New("first"), errors.New("second")

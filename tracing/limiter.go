@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// maxKeys bounds the keys of a Limiter. New keys beyond it share overflowKey.
+// maxKeys bounds the keys of a Limiter. Further keys share overflowKey.
 const maxKeys = 256
 
-// overflowKey is the key that all keys beyond maxKeys share.
+// overflowKey is the key shared by all keys beyond maxKeys.
 const overflowKey = "\x00overflow"
 
-// Limiter logs at most a number of records per key and interval, one unless Most is
-// set, for code that runs once a frame. It counts the records that it suppresses: the
-// next record of the key has their number as "suppressed". It is safe for concurrent
-// use.
+// Limiter bounds the number of records per key and interval, to one unless Most is set, for code that runs once a
+// frame. The next record of the key contains the number of suppressed records as "suppressed". Limiter is safe for
+// concurrent use.
 type Limiter struct {
-	// Most is how many records of a key are logged in an interval; 0 = 1. It is set
-	// before the first call of Log.
+	// Most is the largest number of records per key and interval; 0 = 1. Most must be set before the first call of
+	// Log.
 	Most int
 
 	log      *slog.Logger
@@ -45,10 +44,9 @@ func NewLimiter(log *slog.Logger, interval time.Duration) *Limiter {
 	return &Limiter{log: log, interval: interval, keys: make(map[string]*keyState)}
 }
 
-// Log logs the record, or suppresses it when the key's interval has had its number of
-// records. At the end of the interval the last suppressed record is logged, with
-// the number of the others. The caller keeps the number of keys small: a kind of
-// failure and a model, never a client's stream.
+// Log logs the record, or suppresses the record when the key has reached its limit in the interval. At the end of the
+// interval, the last suppressed record is logged, with the number of the other suppressed records. The caller keeps
+// the number of keys small: a key is a kind of failure and a model, never a client's stream.
 func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return
@@ -84,7 +82,7 @@ func (l *Limiter) begin(key string) {
 	w.timer = time.AfterFunc(l.interval, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.keys[key] != w { // Close has logged it
+		if l.keys[key] != w { // logged by Close
 			return
 		}
 		delete(l.keys, key)
@@ -95,7 +93,7 @@ func (l *Limiter) begin(key string) {
 	})
 }
 
-// logSuppressed logs the last suppressed record, with the number of those before it.
+// logSuppressed logs the last suppressed record, with the number of earlier suppressed records.
 func (l *Limiter) logSuppressed(w *keyState) {
 	args := append(w.args[:len(w.args):len(w.args)], slog.Int("suppressed", w.suppressed-1))
 	l.log.Log(context.Background(), w.level, w.msg, args...)

@@ -22,12 +22,12 @@ type LogOptions struct {
 	Switches *LogSwitches // turn levels off, and may be changed, too; nil = none is off
 	File     string       // a file to append to as well, if not ""
 	Stderr   io.Writer    // nil = the process's standard error
-	// Lines says that texts of several lines, such as tracebacks, follow their record, indented,
-	// for people. It is so on a terminal, if there is no file.
+	// Lines prints texts of several lines, for example tracebacks, after their record, indented, for people. Lines is
+	// true on a terminal without a log file.
 	Lines bool
 }
 
-// NewLog returns a logger and its file, nil for none. Errors name the setting.
+// NewLog returns a logger and its file, nil for no file. Errors name the setting.
 func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	level, err := ParseLevel(o.Level)
 	if err != nil {
@@ -65,8 +65,8 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	return slog.New(switched{text, o.Switches}), file, nil
 }
 
-// controls escapes what JSON may have in its strings as it is, and terminals obey: DEL and U+0080 to
-// U+009F, of which one begins sequences as ESC [ does (ECMA-48, 8.3.16).
+// controls escapes characters that JSON allows in strings but terminals obey: DEL and U+0080 to U+009F, which include
+// the CSI (ECMA-48, 8.3.16), equivalent to ESC [.
 type controls struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -110,7 +110,7 @@ func (h linesHandler) Handle(ctx context.Context, r slog.Record) error {
 			text = err.Error()
 		}
 		if (isString || isError) && strings.Contains(text, "\n") {
-			if isError { // whose first line is the message
+			if isError { // the first line is the message
 				var first string
 				first, text, _ = strings.Cut(text, "\n")
 				short.AddAttrs(slog.String(a.Key, first))
@@ -134,7 +134,7 @@ func (h linesHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// printable replaces what would control a terminal.
+// printable replaces characters that control a terminal.
 func printable(r rune) rune {
 	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 		return r
@@ -152,10 +152,10 @@ func (h linesHandler) WithGroup(name string) slog.Handler {
 	return linesHandler{h.Handler.WithGroup(name), h.out}
 }
 
-// Levels are the names of the log's levels, the one with the most records first.
+// Levels are the names of the log levels, from most to fewest records.
 var Levels = []string{"debug", "info", "warn", "error"}
 
-// ParseLevel returns the level of a name; that of "" is info.
+// ParseLevel returns the level with the given name; "" means info.
 func ParseLevel(name string) (level slog.Level, err error) {
 	switch {
 	case name == "":
@@ -169,8 +169,7 @@ func ParseLevel(name string) (level slog.Level, err error) {
 // LevelName returns the name of a level.
 func LevelName(level slog.Level) string { return strings.ToLower(level.String()) }
 
-// tee writes to all its writers, also when one fails: a closed terminal must not
-// stop the log file.
+// tee writes to all its writers, even after an error: a closed terminal must not stop the log file.
 type tee []io.Writer
 
 func (t tee) Write(b []byte) (int, error) {

@@ -8,9 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// LogFile is the file of a log. It can be opened again, so that the log
-// can be rotated: rename the file, then call Reopen. All its methods are
-// safe for concurrent use, and those of a nil LogFile do nothing.
+// LogFile is the file of a log, with support for rotation: rename the file, then call Reopen. All methods are safe
+// for concurrent use, and do nothing on a nil LogFile.
 type LogFile struct {
 	path    string
 	setting string // for errors
@@ -24,7 +23,7 @@ func openLogFile(path string) (*LogFile, error) {
 	return openFile(&LogFile{path: path, setting: "log.file", mode: 0o640})
 }
 
-// NewAuditLog returns a log whose lines are JSON, in a file that only its owner may read and write.
+// NewAuditLog returns a log of JSON lines, in a file readable and writable only by its owner.
 func NewAuditLog(path string) (*slog.Logger, *LogFile, error) {
 	file, err := openFile(&LogFile{path: path, setting: "audit", mode: 0o600})
 	if err != nil {
@@ -40,8 +39,7 @@ func openFile(l *LogFile) (*LogFile, error) {
 	return l, nil
 }
 
-// Reopen opens the path again. After an error the log continues in the file that
-// was open.
+// Reopen opens the path again. After an error the log continues in the old file.
 func (l *LogFile) Reopen() error {
 	if l == nil {
 		return nil
@@ -54,7 +52,7 @@ func (l *LogFile) Reopen() error {
 	defer l.mu.Unlock()
 	old := l.f
 	l.f = f
-	_ = old.Close() // nothing is buffered; at first there is none
+	_ = old.Close() // nothing is buffered; old may be nil
 	return nil
 }
 

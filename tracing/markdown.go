@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown returns docs/metrics.md: every metric family with its type, unit, labels and
-// meaning.
+// Markdown returns docs/metrics.md: every metric family with type, unit, labels and meaning.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics

@@ -23,8 +23,8 @@ import (
 // nometrics.
 const WithMetrics = true
 
-// Metrics are the metrics of one server. They have a registry of their own, so that
-// one process can run several servers. The methods are safe for concurrent use.
+// Metrics are the metrics of one server. Each Metrics has its own registry, so that one process can run several
+// servers. The methods are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -34,14 +34,13 @@ type Metrics struct {
 	mu       sync.Mutex
 	requests []*requestMetrics
 	models   map[modelVersion]*series
-	closed   []modelVersion // those without a group, the one that ended first at the front
+	closed   []modelVersion // without a group, earliest ended first
 }
 
-// maxClosed is the number of models without a group whose series are kept until
-// Options.Groups no longer lists them.
+// maxClosed is the number of models without a group whose series are kept until missing in Options.Groups.
 const maxClosed = 32
 
-// modelVersion is the name and version of a model, which label its series.
+// modelVersion is the name and version of a model, the labels of its series.
 type modelVersion struct{ model, version string }
 
 // New returns Metrics.
@@ -62,10 +61,10 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// processorTime selects the processor time of Go, and of the garbage collector in it.
+// processorTime selects the processor time of Go, including the garbage collector.
 var processorTime = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/cpu/classes/(gc/total|total):`)}
 
-// series are what the hooks of one model and version count.
+// series has the counts of the hooks of one model and version.
 type series struct {
 	modelVersion
 	goodput, skipped             atomic.Uint64
@@ -75,7 +74,7 @@ type series struct {
 	stepsMu sync.Mutex
 	steps   map[string]*stepSeries // of a graph, by name
 
-	groups int // that have hooks and are not closed; under Metrics.mu
+	groups int // with hooks and not closed; under Metrics.mu
 }
 
 func newSeries(key modelVersion) *series {
@@ -86,9 +85,9 @@ func newSeries(key modelVersion) *series {
 	}
 }
 
-// Model returns the hooks of a group that serves model. The hooks allocate nothing,
-// except for frames that have a trace, and are safe for concurrent use. The model's
-// series are removed when its groups are closed and Options.Groups no longer lists it.
+// Model returns the hooks of a group that serves model. The hooks allocate nothing, except for frames with a trace,
+// and are safe for concurrent use. The model's series are removed when its groups are closed and Options.Groups no
+// longer lists the model.
 func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 	key := modelVersion{model.Name, model.Version}
 	s := m.resolve(key)
@@ -108,8 +107,8 @@ func (m *Metrics) resolve(key modelVersion) *series {
 	return s
 }
 
-// close ends the use of the series by a group. So that they are bounded also when no
-// scrape comes, the oldest are removed.
+// close ends the use of the series by a group. close removes the oldest closed series, to bound their number even
+// without scrapes.
 func (m *Metrics) close(key modelVersion, s *series) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,8 +122,7 @@ func (m *Metrics) close(key modelVersion, s *series) {
 	}
 }
 
-// removeUnlisted removes the series of models whose groups are closed and that are not
-// listed any more.
+// removeUnlisted removes the series of unlisted models with closed groups.
 func (m *Metrics) removeUnlisted(list []workers.GroupStats) {
 	now := make(map[modelVersion]bool, len(list))
 	for _, g := range list {
@@ -140,8 +138,7 @@ func (m *Metrics) removeUnlisted(list []workers.GroupStats) {
 	})
 }
 
-// remove deletes the series of a model and version. What its hooks count afterwards is
-// lost. mu is held.
+// remove deletes the series of a model and version. Later counts of the hooks are lost. mu is held.
 func (m *Metrics) remove(key modelVersion) {
 	delete(m.models, key)
 	for other := range m.models {
@@ -185,7 +182,7 @@ func (s *series) ended(r *stream.Request) {
 
 func (s *series) skip(*stream.Request) { s.skipped.Add(1) }
 
-// observe records a stage that has both its times, with the frame's trace if it has one.
+// observe records a stage with both instants, with the frame's trace, if any.
 func observe(d *distribution, from, to stream.Instant, trace string) {
 	if from != 0 && to >= from {
 		d.add(uint64(to-from), trace)

@@ -65,7 +65,7 @@ func (r *rig) load(t testing.TB, name string) *workers.Group {
 	return g
 }
 
-// unload ends a model, so that no worker reads its requests any more.
+// unload unloads a model, so that no worker reads its requests any more.
 func (r *rig) unload(t testing.TB, name string) {
 	t.Helper()
 	if err := r.manager.Unload(context.Background(), name, ""); err != nil {
@@ -73,7 +73,7 @@ func (r *rig) unload(t testing.TB, name string) {
 	}
 }
 
-// run sends frames one by one and returns the last one's request.
+// run sends frames one by one and returns the last frame's request.
 func (r *rig) run(t testing.TB, g *workers.Group, p stream.Policy, n int) *stream.Request {
 	t.Helper()
 	s, err := g.Open(stream.Options{Policy: p}, drain{})
@@ -92,7 +92,7 @@ func (r *rig) run(t testing.TB, g *workers.Group, p stream.Policy, n int) *strea
 	return last
 }
 
-// gather parses what a scraper would get.
+// gather parses the output of a scrape.
 func (r *rig) gather(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
 	text, kind, err := r.Gather("")
@@ -107,8 +107,7 @@ func (r *rig) gather(t testing.TB) map[string]*dto.MetricFamily {
 	return out
 }
 
-// value returns a counter's or gauge's value, or a histogram's count, and
-// whether there is such a series.
+// value returns a counter's or gauge's value, or a histogram's count, and whether the series exists.
 func value(all map[string]*dto.MetricFamily, name string, labels ...string) (float64, bool) {
 next:
 	for _, m := range all[name].GetMetric() {
@@ -144,7 +143,7 @@ func TestFramesAreCounted(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, "m")
 	r.run(t, g, stream.Policy{Mode: stream.Every}, 5)
-	r.run(t, g, stream.Policy{Mode: stream.Every, MaxFPS: 0.001}, 3) // one passes
+	r.run(t, g, stream.Policy{Mode: stream.Every, MaxFPS: 0.001}, 3) // passes one frame
 	all := r.gather(t)
 	want(t, all, 6, "millrace_frames_total", "model", "m", "version", "1", "outcome", "result")
 	want(t, all, 2, "millrace_frames_total", "model", "m", "version", "1", "outcome", "drop")
@@ -172,8 +171,7 @@ func TestFramesAreCounted(t *testing.T) {
 	}
 }
 
-// TestCountsOfUnloadedModelsStay checks that what an unloaded model has counted is still
-// there, and continues when the model is loaded again.
+// The counts of an unloaded model stay, and continue when the model is loaded again.
 func TestCountsOfUnloadedModelsStay(t *testing.T) {
 	r := newRig(t)
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 2)
@@ -196,8 +194,8 @@ func TestCountsOfUnloadedModelsStay(t *testing.T) {
 	want(t, all, 1, "millrace_model_ready", "model", "m")
 }
 
-// TestSeriesAreRemovedWithTheirModel checks that the series of a version are removed when
-// its groups are closed and it is no longer listed, but not while it is loaded again.
+// The series of a version are removed when its groups are closed and the version is no longer listed, but not if the
+// version is loaded again.
 func TestSeriesAreRemovedWithTheirModel(t *testing.T) {
 	model := &stream.Model{Name: "m", Version: "1"}
 	list := []workers.GroupStats{{Model: model}}
@@ -205,7 +203,7 @@ func TestSeriesAreRemovedWithTheirModel(t *testing.T) {
 	first := r.Model(model)
 	first.Batch(3, time.Millisecond, time.Second)
 	r.gather(t)
-	again := r.Model(model) // loaded again while a scrape that does not list it runs
+	again := r.Model(model) // loaded again during a scrape without the model
 	first.Closed()
 	list = nil
 	r.gather(t)
@@ -245,7 +243,7 @@ func TestAPIRequests(t *testing.T) {
 	}
 }
 
-// TestLint: names, help and units are as Prometheus wants them.
+// Names, help and units follow the Prometheus conventions.
 func TestLint(t *testing.T) {
 	r := newRig(t)
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)
@@ -304,8 +302,8 @@ func BenchmarkEnded(b *testing.B) {
 	}
 }
 
-// TestExemplars checks that the times of a frame whose trace is kept have its id, and
-// those of others none, and that histograms are native ones as well.
+// The durations of a frame with a kept trace have its id, durations of other frames none, and histograms are also
+// native histograms.
 func TestExemplars(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, "m")

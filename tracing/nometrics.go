@@ -14,7 +14,7 @@ import (
 // nometrics.
 const WithMetrics = false
 
-// Metrics are the metrics of one server, of which this build has none.
+// Metrics are the metrics of one server; this build has none.
 type Metrics struct{}
 
 // New returns Metrics.
@@ -29,10 +29,10 @@ func (*Metrics) Requests(string, func(int) string) RequestHook { return nil }
 // Dispatched returns no hook.
 func (*Metrics) Dispatched() func(string, string, time.Duration) { return nil }
 
-// Gather returns an error that says that this build has no metrics.
+// Gather returns the error for a build without metrics.
 func (*Metrics) Gather(string) ([]byte, string, error) { return nil, "", errNoMetrics }
 
-// Handler answers with that error.
+// Handler answers with the error for a build without metrics.
 func (*Metrics) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, errNoMetrics.Error(), http.StatusNotFound) })
 }

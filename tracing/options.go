@@ -11,27 +11,29 @@ import (
 	"millrace/workers"
 )
 
-// Options configure Metrics. Metrics whose function is nil are left out.
+// Options configure Metrics. Metrics with a nil function are left out.
 type Options struct {
 	Version string // of the program
-	// The functions are called at each scrape. They must be quick and safe for
-	// concurrent use.
+	// The functions are called at each scrape, and must be quick and safe for concurrent use.
 	Groups   func() []workers.GroupStats
 	Memory   func() buf.Stats
 	Adapters func() ingest.Metrics          // the sums of all adapters
 	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
 	Uses     func() []access.Use            // of clients
-	Audit    func() (lost uint64, on bool)  // lines of the audit log that could not be written, and whether there is one
-	Auth     func() map[string]uint64       // requests and calls by what became of their credentials; nil values = clients need none
+	// lines missing in the audit log after write errors; on = an audit log exists
+	Audit func() (lost uint64, on bool)
+	// requests and calls by result of the credential check; nil values = no credentials needed
+	Auth func() map[string]uint64
 
 	Traces func() TraceStats // of the tracer
 
 	// RequestBuckets, in seconds, in rising order (else Requests panics); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
-	// StreamSeries is the number of server streams that have series of their own, one of several models counted as so many; nil = DefaultStreamSeries.
+	// StreamSeries is the number of server streams with series of their own; a stream counts once per model; nil =
+	// DefaultStreamSeries.
 	StreamSeries *int
-	// Triton adds metrics under the names of Triton Inference Server, for its dashboards.
+	// Triton adds metrics with the names of Triton Inference Server, for Triton's dashboards.
 	Triton bool
 	// SSF gives the metrics of requests the labels of Simple Server Framework.
 	SSF bool
@@ -39,18 +41,18 @@ type Options struct {
 
 // TraceStats are totals of a tracer and its exporter.
 type TraceStats struct {
-	Kept      map[string]uint64 // frames, by the rule that kept their trace
-	OverLimit map[string]uint64 // frames, by the rule that would have kept their trace but for its limit
-	Unbuilt   uint64            // kept frames whose spans were not built, because too many ended at once
+	Kept      map[string]uint64 // frames, by the rule that kept the trace
+	OverLimit map[string]uint64 // frames with a trace not kept because of the rule's limit, by rule
+	Unbuilt   uint64            // kept frames without built spans, because too many ended at once
 	Exported  uint64            // spans
-	Lost      map[string]uint64 // spans that were not exported, by reason
+	Lost      map[string]uint64 // unexported spans, by reason
 	Waiting   int               // spans
 }
 
-// DefaultStreamSeries is the number of server streams that have series of their own.
+// DefaultStreamSeries is the default number of server streams with series of their own.
 const DefaultStreamSeries = 500
 
-// RequestHook counts one request: the route's pattern (never the raw path), the
-// model's version or "", the status, the duration, and the bytes of the request's
-// and the response's body (negative: unknown). The label of the route is endpoint.
+// RequestHook counts one request: the route's pattern (never the raw path), the model's version or "", the status,
+// the duration, and the bytes of the bodies of request and response (negative: unknown). The label of the route is
+// endpoint.
 type RequestHook func(route, version string, status int, duration time.Duration, in, out int)

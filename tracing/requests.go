@@ -18,15 +18,14 @@ type requestMetrics struct {
 	descs    []*prometheus.Desc
 	values   func(requestLabels) []string // of the labels of the families
 
-	mu     sync.Mutex // of those who replace the map
+	mu     sync.Mutex // held for replacing the map
 	series atomic.Pointer[map[requestLabels]*requestSeries]
 }
 
-// requestLabels are the labels of a request, in the order of those of its families.
+// requestLabels are the labels of a request, in the order of the families' labels.
 type requestLabels struct{ route, version, class string }
 
-// requestSeries counts the requests with the same labels. A figure that was never counted
-// has no series.
+// requestSeries counts the requests with the same labels. A figure without counts has no series.
 type requestSeries struct {
 	labels [][]*dto.LabelPair
 	values []*distribution
@@ -45,10 +44,9 @@ func newRequestMetrics(ssf bool, families ...family) *requestMetrics {
 	return rm
 }
 
-// Requests registers the metrics of a protocol's requests, whose names begin with
-// the protocol's, and returns the hook that counts them. class gives the label of a
-// status (HTTPClass, GRPCClass). The caller does not count the routes of
-// health and metrics. Requests panics when the protocol is registered already.
+// Requests registers the metrics of a protocol's requests, with names beginning with the protocol's name, and returns
+// the counting hook. class returns the label of a status (HTTPClass, GRPCClass). The caller does not count the routes
+// of health and metrics. Requests panics when the protocol is already registered.
 func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
 	duration, in, out := requestFamilies(protocol, m.buckets, m.ssf)
 	rm := newRequestMetrics(m.ssf, duration, in, out)
@@ -61,8 +59,8 @@ func (m *Metrics) Requests(protocol string, class func(status int) string) Reque
 	}
 }
 
-// Dispatched registers the metric of the time in applications of Simple Server Framework, and
-// returns the hook that counts it: the route, the class of the status, and the time.
+// Dispatched registers the metric of the time in applications of Simple Server Framework, and returns the counting
+// hook. The hook takes the route, the class of the status, and the time.
 func (m *Metrics) Dispatched() func(route, class string, took time.Duration) {
 	rm := newRequestMetrics(true, dispatchFamily(m.buckets))
 	m.register(rm)
@@ -78,7 +76,7 @@ func (m *Metrics) register(rm *requestMetrics) {
 	m.mu.Unlock()
 }
 
-// count adds the values of a request, in the order of the families; a negative one is not known.
+// count adds the values of a request, in the order of the families; a negative value is unknown.
 func (rm *requestMetrics) count(labels requestLabels, values ...int) {
 	s := (*rm.series.Load())[labels]
 	if s == nil {
@@ -91,7 +89,7 @@ func (rm *requestMetrics) count(labels requestLabels, values ...int) {
 	}
 }
 
-// add returns the series with labels that are new.
+// add returns a new series with the given labels.
 func (rm *requestMetrics) add(labels requestLabels) *requestSeries {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
@@ -113,7 +111,7 @@ func (rm *requestMetrics) add(labels requestLabels) *requestSeries {
 	return s
 }
 
-// removeVersion deletes the series of a version of which no model is left.
+// removeVersion deletes the series of a version without a remaining model.
 func (rm *requestMetrics) removeVersion(version string) {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Handler serves the metrics over net/http, in the format that the scraper asks for.
+// Handler serves the metrics over net/http, in the format requested by the scraper.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, Registry: m.registry})
 }
 
-// Gather returns the metrics as text, and its content type, for servers that do
-// not use net/http. accept is the scraper's Accept header, or "".
+// Gather returns the metrics as text with the content type, for servers without net/http. accept is the scraper's
+// Accept header, or "".
 func (m *Metrics) Gather(accept string) (text []byte, contentType string, err error) {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	if accept != "" {

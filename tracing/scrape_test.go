@@ -16,8 +16,7 @@ import (
 	"millrace/workers"
 )
 
-// manyStreams returns Metrics of a model with that many open streams, and of as many
-// server streams.
+// manyStreams returns Metrics of a model with n open streams, and of n server streams.
 func manyStreams(t testing.TB, n int) *Metrics {
 	t.Helper()
 	mem := buf.NewPool(0)
@@ -49,8 +48,8 @@ func manyStreams(t testing.TB, n int) *Metrics {
 	return m
 }
 
-// TestSizeOfAScrape checks that the metrics of 10,000 streams of clients and 10,000 server
-// streams are less than 5 MB. BenchmarkScrape has the time that they take.
+// The metrics of 10,000 streams of clients and 10,000 server streams are less than 5 MB. BenchmarkScrape measures the
+// time.
 func TestSizeOfAScrape(t *testing.T) {
 	m := manyStreams(t, 10_000)
 	text, _, err := m.Gather("")

@@ -13,17 +13,17 @@ import (
 // stepOutcomes are the values of the label outcome, by stream.Outcome.
 var stepOutcomes = [...]string{stream.Pending: "skipped", stream.Answered: "result", stream.Dropped: "drop", stream.Failed: "error"}
 
-// stepSeries is what is counted of one step of a graph. Their names are those of the
-// configuration, and so bounded.
+// stepSeries has the counts of one step of a graph. The steps' names come from the configuration, and are thus
+// bounded.
 type stepSeries struct {
 	took     *distribution // nanoseconds
 	outcomes [len(stepOutcomes)]atomic.Uint64
 }
 
-// maxStepSeries bounds the names that reloads of a graph can make.
+// maxStepSeries bounds the names that reloads of a graph can create.
 const maxStepSeries = 256
 
-// step counts a step that has ended.
+// step counts an ended step.
 func (s *series) step(st *stream.Step) {
 	s.stepsMu.Lock()
 	of := s.steps[st.Name]
@@ -45,7 +45,7 @@ func (s *series) step(st *stream.Step) {
 	}
 }
 
-// eachStep calls f for the steps that have run, sorted.
+// eachStep calls f for the executed steps, sorted by name.
 func (s *series) eachStep(f func(name string, st *stepSeries)) {
 	s.stepsMu.Lock()
 	steps := maps.Clone(s.steps)

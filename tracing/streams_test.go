@@ -73,8 +73,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 	}
 }
 
-// TestServerStreamsBeyondTheBound checks that they are added up in series without the
-// label, so that a scrape has a bounded size.
+// Streams beyond the bound are summed up in series without the label, so that a scrape has a bounded size.
 func TestServerStreamsBeyondTheBound(t *testing.T) {
 	one := func(name string, frames uint64) streams.StreamStats {
 		return streams.StreamStats{
@@ -114,8 +113,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 	}
 }
 
-// TestModelsCountForTheBound checks that a stream of several models counts as so many, so
-// that the bound is one of the size of a scrape.
+// A stream counts once for each of its models, so that the bound limits the size of a scrape.
 func TestModelsCountForTheBound(t *testing.T) {
 	named := func(name string, models ...string) streams.StreamStats {
 		s := streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Answered: uint64(len(models))}
@@ -132,19 +130,19 @@ func TestModelsCountForTheBound(t *testing.T) {
 			want(t, all, 1, "millrace_stream_frames_total", "stream", of[0], "model", of[1], "outcome", "result")
 		}
 		want(t, all, others, "millrace_stream_frames_total", "stream", "", "model", "", "outcome", "result")
-		st.Streams = append([]streams.StreamStats{named("_", "m")}, st.Streams...) // for whose model there is no room
+		st.Streams = append([]streams.StreamStats{named("_", "m")}, st.Streams...) // no room for its model
 	}
 }
 
-// TestSumOfServerStreamsNeverFalls checks the counters when streams of both sorts are
-// removed, and one is added again under its name.
+// Counters never fall when streams with and without own series are removed, and a stream is added again under its
+// name.
 func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 	one := func(name string, results uint64) streams.StreamStats {
 		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1, Answered: results, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
 	}
 	changed := func(name string, results uint64) streams.StreamStats {
 		s := one(name, results)
-		s.Models = []streams.ModelStats{{Model: "other"}} // the results are those of a model that the stream has no longer
+		s.Models = []streams.ModelStats{{Model: "other"}} // the results came from a former model of the stream
 		return s
 	}
 	again := func(name string, results uint64) streams.StreamStats {
@@ -168,7 +166,8 @@ func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 		{[]streams.StreamStats{changed("c", 12), one("d", 4)}, "d", 18, 1},
 		{[]streams.StreamStats{again("c", 2), one("d", 4)}, "d", 20, 1},
 		{[]streams.StreamStats{one("d", 4), one("e", 7)}, "d", 27, 1},
-		{[]streams.StreamStats{one("d", 4), again("e", 9)}, "d", 36, 1}, // it has read more than the one before had
+		// has read more than the earlier stream of the same name
+		{[]streams.StreamStats{one("d", 4), again("e", 9)}, "d", 36, 1},
 		{nil, "", 36, 0},
 	} {
 		st.Streams = step.now

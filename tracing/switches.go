@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// LogSwitches turn single levels of a log off, besides its least level. The zero value turns none off. They are safe for
-// concurrent use.
+// LogSwitches turn single levels of a log off, in addition to the minimum level. The zero value turns none off.
+// LogSwitches are safe for concurrent use.
 type LogSwitches struct{ off atomic.Uint32 }
 
-// Set turns these levels off, and all others on.
+// Set turns the given levels off, and all other levels on.
 func (s *LogSwitches) Set(off ...slog.Level) {
 	bits := uint32(0)
 	for _, level := range off {
@@ -22,7 +22,7 @@ func (s *LogSwitches) Set(off ...slog.Level) {
 // On reports whether a level is not turned off.
 func (s *LogSwitches) On(level slog.Level) bool { return s.off.Load()&bit(level) == 0 }
 
-// bit is the bit of the named level that a level belongs to.
+// bit is the bit of the named level at or below level.
 func bit(level slog.Level) uint32 {
 	switch {
 	case level < slog.LevelInfo:
@@ -35,7 +35,7 @@ func bit(level slog.Level) uint32 {
 	return 8
 }
 
-// switched is a handler whose levels can be turned off.
+// switched is a handler with LogSwitches.
 type switched struct {
 	slog.Handler
 	by *LogSwitches

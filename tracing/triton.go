@@ -9,10 +9,9 @@ import (
 	"millrace/workers"
 )
 
-// tritonFamilies are metrics under the names and in the units that dashboards of Triton
-// Inference Server read: see Options.Triton. They are computed at a scrape from what the
-// protocol's statistics are made of. The counters have no type: in the format OpenMetrics, which
-// Prometheus asks for, the names of counters end with _total, and Triton's do not.
+// tritonFamilies are metrics with the names and units in dashboards of Triton Inference Server: see Options.Triton.
+// The values are computed at a scrape from the data of the protocol's statistics. The counters have no type: in the
+// format OpenMetrics, requested by Prometheus, the names of counters end with _total, unlike Triton's names.
 var tritonFamilies = section{"Triton's names", []family{
 	{untyped, "nv_inference_request_success", "", "Frames and requests that were answered with a result which could be sent: `success` of the statistics.", model,
 		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Frames.Succeeded()) }), nil},
@@ -66,7 +65,7 @@ func ofCached(value func(*stream.Totals) float64) func(*reading, put) {
 	}
 }
 
-// tritonFailures returns the endings other than results that could be sent, by Triton's reasons.
+// tritonFailures returns the endings except for sendable results, by Triton's reasons.
 func tritonFailures(t *stream.Totals) map[string]uint64 {
 	out := map[string]uint64{"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
 	for why, n := range t.Drops {

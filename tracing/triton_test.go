@@ -11,8 +11,8 @@ import (
 	"millrace/workers"
 )
 
-// Every ending but a result that could be sent is counted under one of Triton's reasons, and the
-// metrics with its names are there only when they are asked for.
+// Every ending except a sendable result counts under a Triton reason; the metrics with Triton's names are present
+// only when enabled.
 func TestTritonNames(t *testing.T) {
 	f := stream.Totals{Drops: map[stream.Reason]uint64{}, Errors: map[stream.Code]uint64{}, Unsendable: map[stream.Code]uint64{stream.Unsupported: 2}}
 	f.Results, f.InFlight = 5, 1

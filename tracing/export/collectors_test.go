@@ -47,7 +47,7 @@ import (
 	"millrace/tracing/export"
 )
 
-// freePort returns a TCP port at which nothing listens.
+// freePort returns an unused TCP port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// lost is the counts of an exporter that are not 0.
+// lost returns the nonzero counts of lost spans of an exporter.
 func lost(e *export.Exporter) map[export.Reason]uint64 {
 	m := e.Stats().Lost
 	maps.DeleteFunc(m, func(_ export.Reason, n uint64) bool { return n == 0 })
@@ -187,8 +187,7 @@ func TestBusyCollectorGetsSpansLater(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsTheWait: a collector that wants to be left alone for longer than retry_for
-// is not asked again.
+// A collector with a Retry-After longer than retry_for is not asked again.
 func TestRetryAfterIsTheWait(t *testing.T) {
 	for _, kind := range []string{export.OTLPHTTP, export.JaegerCollector} {
 		var n atomic.Int64
@@ -205,8 +204,7 @@ func TestRetryAfterIsTheWait(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreNotFollowed: headers, which may be secret, go to the endpoint alone, and
-// not into the log.
+// Headers, which may be secret, go to the endpoint alone, and not into the log.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, kind := range []string{export.OTLPHTTP, export.JaegerCollector} {
 		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Error("the redirect was followed") }))
@@ -224,8 +222,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestNoCollector: without a collector, or with something else at its address, each span
-// is counted.
+// Without a collector, or with another server at its address, each span is counted.
 func TestNoCollector(t *testing.T) {
 	garbage := listen(t, func(c net.Conn) { _, _ = c.Write([]byte("220 mail.example ESMTP\r\n")); _, _ = io.Copy(io.Discard, c) })
 	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
@@ -287,7 +284,7 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// traceServer is an OTLP server over gRPC whose answers the test chooses.
+// traceServer is an OTLP server over gRPC with answers chosen by the test.
 type traceServer struct {
 	coltracepb.UnimplementedTraceServiceServer
 	answer func(ctx context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error)
@@ -356,8 +353,7 @@ func TestAnswersOverGRPC(t *testing.T) {
 	}
 }
 
-// TestBusyCollectorOverGRPC: a collector that says when it takes spans again gets them then,
-// with the headers of the settings.
+// A busy collector gets the spans again at the time of its retry delay, with the configured headers.
 func TestBusyCollectorOverGRPC(t *testing.T) {
 	var n atomic.Int64
 	var token atomic.Value
@@ -379,7 +375,7 @@ func TestBusyCollectorOverGRPC(t *testing.T) {
 	}
 }
 
-// packets counts what a Jaeger agent gets.
+// packets counts the packets of a Jaeger agent.
 type packets struct{ spans []*jaeger.Span }
 
 func (p *packets) EmitBatch(_ context.Context, b *jaeger.Batch) error {
@@ -389,8 +385,7 @@ func (p *packets) EmitBatch(_ context.Context, b *jaeger.Batch) error {
 
 func (p *packets) EmitZipkinBatch(context.Context, []*zipkincore.Span) error { return nil }
 
-// TestPacketsAreBounded: no packet is larger than packet_size, and together they have all
-// spans, each once and in order.
+// No packet is larger than packet_size, and together the packets contain all spans, each once and in order.
 func TestPacketsAreBounded(t *testing.T) {
 	for _, size := range []int{1000, 1999, 65000} {
 		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -479,8 +474,7 @@ func TestStdout(t *testing.T) {
 	}
 }
 
-// TestBlockedStdoutSlowsNothing: Enqueue returns although nobody reads standard output, and
-// Close returns with its context.
+// Enqueue returns although nobody reads standard output, and Close returns with its context.
 func TestBlockedStdoutSlowsNothing(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -503,7 +497,7 @@ func TestBlockedStdoutSlowsNothing(t *testing.T) {
 	for range 50 {
 		e.Enqueue(spans)
 	}
-	if _, err := r.Read(make([]byte, 1)); err != nil { // it writes, and blocks when the pipe is full
+	if _, err := r.Read(make([]byte, 1)); err != nil { // the sender is writing, and blocks when the pipe is full
 		t.Fatal(err)
 	}
 	s := e.Stats()
@@ -547,7 +541,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue returns the files of a certificate for 127.0.0.1 and of its key.
+// issue returns the files of a certificate for 127.0.0.1 and its key.
 func (a *authority) issue(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -570,8 +564,8 @@ func write(t *testing.T, kind string, der []byte) string {
 	return name
 }
 
-// TestTLS: spans arrive over TLS with the authority and the certificate of the settings, and
-// are counted as failed, with the reason in the log, without them.
+// With the configured authority and certificate, spans arrive over TLS; without, spans count as failed, and the log
+// contains the reason.
 func TestTLS(t *testing.T) {
 	trusted, other := newAuthority(t), newAuthority(t)
 	cert, key := trusted.issue(t)
@@ -581,8 +575,8 @@ func TestTLS(t *testing.T) {
 	}
 	clients := x509.NewCertPool()
 	clients.AddCert(trusted.cert)
-	// With TLS 1.3 a client learns after the handshake that its certificate is missing, and may have failed to write by then. With
-	// TLS 1.2 the handshake fails, and the log has the reason always.
+	// With TLS 1.3 a client learns after the handshake that its certificate is missing, and a write may fail earlier.
+	// With TLS 1.2 the handshake fails, and the log always contains the reason.
 	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}
 	overHTTP := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	overHTTP.TLS = conf.Clone()

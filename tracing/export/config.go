@@ -19,11 +19,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// section is the section of the settings, which messages name.
+// section is the section of the settings, for messages.
 const section = "tracing"
 
-// Config is the settings of the exporter: part of the section tracing. A zero field has its
-// default, which setting.Fill sets.
+// Config has the settings of the exporter, a part of the section tracing. setting.Fill replaces zero fields by
+// defaults.
 type Config struct {
 	Exporter string `yaml:"exporter" default:"off" words:"off otlp-grpc otlp-http jaeger-agent jaeger-collector stdout" help:"where spans of traced frames are sent"`
 	Endpoint string `yaml:"endpoint" example:"http://127.0.0.1:4317" unset:"otlp-grpc: http://127.0.0.1:4317, otlp-http: http://127.0.0.1:4318/v1/traces, jaeger-agent: 127.0.0.1:6831, jaeger-collector: http://127.0.0.1:14268/api/traces" help:"the collector: URL or HOST:PORT (http); https turns on TLS"`
@@ -66,7 +66,7 @@ const (
 	Stdout          = "stdout"
 )
 
-// defaults are the parts of an endpoint that may be left out.
+// defaults are the optional parts of an endpoint.
 var defaults = map[string]struct{ address, port, path string }{
 	OTLPGRPC:        {"127.0.0.1:4317", "4317", ""},
 	OTLPHTTP:        {"127.0.0.1:4318", "4318", "/v1/traces"},
@@ -74,8 +74,8 @@ var defaults = map[string]struct{ address, port, path string }{
 	JaegerCollector: {"127.0.0.1:14268", "14268", "/api/traces"},
 }
 
-// Validate returns all errors of the settings, joined; each names its setting, such as
-// tracing.endpoint. c has its defaults.
+// Validate returns all errors of the settings, joined; each error names its setting, for example tracing.endpoint. c
+// must have its defaults.
 func (c Config) Validate() error {
 	setting.Fill(&c)
 	var errs []error
@@ -107,7 +107,7 @@ func bad(name, format string, args ...any) error {
 	return coded.Errorf(coded.InvalidArgument, section+"."+name, format, args...)
 }
 
-// endpoint returns the address that spans are sent to; nil where there is none.
+// endpoint returns the address of the collector; nil = none.
 func (c Config) endpoint() (*url.URL, error) {
 	d, ok := defaults[c.Exporter]
 	if !ok {
@@ -142,7 +142,7 @@ func (c Config) endpoint() (*url.URL, error) {
 		return nil, bad("endpoint", "%.140q has a query, which %s does not use", c.Endpoint, c.Exporter)
 	}
 	if u.Port() == "" {
-		// A URL with a scheme means the port of that scheme; an address the port of the protocol.
+		// A URL with a scheme implies the port of the scheme; an address implies the port of the protocol.
 		switch {
 		case u.Scheme == "https":
 			u.Host += ":443"
@@ -174,7 +174,7 @@ func withoutQuery(u *url.URL) string {
 	return plain.Redacted()
 }
 
-// withoutURL returns an error of an HTTP client without the URL, whose query may have a key.
+// withoutURL returns an error of an HTTP client without the URL, since the query may contain a key.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -182,7 +182,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// parseURL reads a URL with a host, and a port from 1 to 65535 if it has any.
+// parseURL parses a URL with a host and an optional port from 1 to 65535.
 func parseURL(name, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -206,7 +206,7 @@ func parseURL(name, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// pairs reads a list of NAME=VALUE. A name stands in it once.
+// pairs parses a list of NAME=VALUE without duplicate names.
 func pairs(name string, list []string) (map[string]string, error) {
 	m := make(map[string]string, len(list))
 	for i, text := range list {
@@ -214,7 +214,7 @@ func pairs(name string, list []string) (map[string]string, error) {
 		key, value, ok := strings.Cut(text, "=")
 		key = strings.TrimSpace(key)
 		if !ok || key == "" {
-			// The text may be a secret, so that it is not repeated.
+			// The text may be a secret, so the error omits the text.
 			return nil, bad(at, "is not NAME=VALUE")
 		}
 		if _, twice := m[key]; twice {
@@ -225,7 +225,7 @@ func pairs(name string, list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// reserved are the headers that belong to the protocols.
+// reserved are the headers owned by the protocols.
 var reserved = []string{"connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 
 // headers returns the headers by their names in lower case.
@@ -260,8 +260,7 @@ func (c Config) headers() (map[string]string, error) {
 	return headers, nil
 }
 
-// tlsConfig returns how the connection is encrypted; nil for one that is not. It reads the
-// files.
+// tlsConfig reads the files and returns the TLS configuration; nil for an unencrypted connection.
 func (c Config) tlsConfig() (*tls.Config, error) {
 	endpoint, err := c.endpoint()
 	if err != nil {

@@ -96,7 +96,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// TestTwoExporters: one setting has one exporter, and the message names it.
+// tracing.exporter takes a single exporter, and the error names the setting.
 func TestTwoExporters(t *testing.T) {
 	errs := setting.Of("tracing", &Config{Exporter: "otlp-grpc,jaeger-agent"}).Check()
 	if err := setting.Join(errs...); err == nil || !strings.Contains(err.Error(), "tracing.exporter") {

@@ -25,16 +25,16 @@ type Reason string
 // The reasons.
 const (
 	QueueFull Reason = "queue_full" // the queue was at tracing.queue_size
-	Refused   Reason = "refused"    // the collector answered that it does not take them
-	Failed    Reason = "failed"     // they could not be delivered
-	TooLarge  Reason = "too_large"  // one alone is larger than a packet or than what the collector takes
-	Closed    Reason = "closed"     // the server stopped before they were sent
+	Refused   Reason = "refused"    // the collector refused the spans
+	Failed    Reason = "failed"     // delivery failed
+	TooLarge  Reason = "too_large"  // a single span exceeds a packet or the collector's limit
+	Closed    Reason = "closed"     // the server stopped before sending the spans
 )
 
-// Reasons are all reasons, in the order in which they are shown.
+// Reasons are all reasons, in order of presentation.
 var Reasons = []Reason{QueueFull, Refused, Failed, TooLarge, Closed}
 
-// advice says for each reason what an operator can do.
+// advice has an operator's remedy for each reason.
 var advice = map[Reason]string{
 	QueueFull: "sample fewer frames with tracing.ratio, raise tracing.queue_size, or give the collector more resources",
 	Refused:   "read the log of the collector, and check tracing.endpoint, tracing.exporter and tracing.headers",
@@ -43,16 +43,16 @@ var advice = map[Reason]string{
 	Closed:    "raise drain, or check that the collector answers",
 }
 
-// Stats counts spans since the start. Exported, all of Lost and Waiting add up to the
-// spans that Enqueue got.
+// Stats counts spans since the start. The sum of Exported, all of Lost, and Waiting is the number of spans passed to
+// Enqueue.
 type Stats struct {
 	Exported uint64
-	Lost     map[Reason]uint64 // every one of Reasons
+	Lost     map[Reason]uint64 // has every Reason
 	Waiting  int               // queued or being sent
 	Capacity int               // tracing.queue_size
 }
 
-// Exporter sends spans to a collector. It is safe for concurrent use.
+// Exporter sends spans to a collector. An Exporter is safe for concurrent use.
 type Exporter struct {
 	cfg      Config
 	endpoint string // for messages
@@ -60,48 +60,47 @@ type Exporter struct {
 	sender   sender
 	ctx      context.Context // of sending; ends when Close gives up
 	cancel   context.CancelFunc
-	work     chan struct{} // of 1: the queue has a batch, or its first span
+	work     chan struct{} // capacity 1: the queue has a batch, or its first span
 	closing  chan struct{} // closed by Close
 	ended    chan struct{} // closed when nothing is sent any more
 
 	mu       sync.Mutex
 	queue    []sdktrace.ReadOnlySpan
-	sending  int // spans taken from queue that have neither been exported nor lost
+	sending  int // spans taken from queue but neither exported nor lost yet
 	exported uint64
 	lost     map[Reason]uint64
 	closed   bool
 
-	// Of the goroutine that sends:
+	// Of the sending goroutine:
 	backoff  backoff.Backoff
 	failing  bool   // the newest attempt failed
-	reported uint64 // spans that were lost at the newest message
+	reported uint64 // lost spans at the newest message
 }
 
-// sender sends batches of spans of one resource, one batch after the other. An error that
-// is a *failure says what became of the spans; after others all of them are lost as Failed.
+// sender sends batches of spans of one resource, one batch after the other. An error of type *failure tells the fate
+// of the spans; after any other error, all spans are lost as Failed.
 type sender = sdktrace.SpanExporter
 
-// failure is the outcome of a batch that was not exported completely.
+// failure is the outcome of an incompletely exported batch.
 type failure struct {
 	err error
-	// reason is that of all spans of the batch; if lost is set, that of most in it.
+	// reason applies to all spans of the batch or, if lost is set, to most.
 	reason Reason
-	// retry says that no span was taken and that the batch may be sent again, after a wait of
-	// at least after.
+	// retry means that no span was taken and the batch may be sent again after a wait of at least after.
 	retry bool
 	after time.Duration
-	// split says that no span was taken, and that fewer may be.
+	// split means that no span was taken, and fewer spans may be accepted.
 	split bool
-	// lost counts the lost spans of a batch of which others were exported.
+	// lost counts the lost spans of a partly exported batch.
 	lost map[Reason]int
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// New returns an exporter, or nil if cfg has none. It connects in the background: a
-// collector that does not answer is no error. log should be limited, as that of
-// tracing.LimitedLogger is; each message about lost spans has the counts since the start.
+// New returns an exporter, or nil if cfg has no exporter. The exporter connects in the background: an unreachable
+// collector is no error. log should be limited, for example by tracing.LimitedLogger; each message about lost spans
+// has the counts since the start.
 func New(cfg Config, log *slog.Logger) (*Exporter, error) {
 	setting.Fill(&cfg)
 	if err := cfg.Validate(); err != nil {
@@ -129,8 +128,8 @@ func start(cfg Config, s sender, log *slog.Logger) *Exporter {
 	return e
 }
 
-// Enqueue hands over the spans of a frame; the caller keeps the slice. It never blocks: if
-// there is no room for all of them, all are lost. On a nil Exporter it does nothing.
+// Enqueue queues the spans of a frame; the caller keeps the slice. Enqueue never blocks: without room for all spans,
+// all spans are lost. On a nil Exporter, Enqueue does nothing.
 func (e *Exporter) Enqueue(spans []sdktrace.ReadOnlySpan) {
 	if e == nil || len(spans) == 0 {
 		return
@@ -160,7 +159,7 @@ func (e *Exporter) wake() {
 	}
 }
 
-// Stats returns the counts. On a nil Exporter they are zero.
+// Stats returns the counts; all are zero for a nil Exporter.
 func (e *Exporter) Stats() Stats {
 	s := Stats{Lost: make(map[Reason]uint64, len(Reasons))}
 	for _, r := range Reasons {
@@ -178,8 +177,8 @@ func (e *Exporter) Stats() Stats {
 	return s
 }
 
-// Close sends what waits, each batch once, until ctx ends. What is left is lost as Closed,
-// and so is what Enqueue gets later. A second Close does nothing.
+// Close sends the waiting spans, each batch once, until ctx ends. Remaining spans are lost as Closed, and so are
+// spans enqueued later. A second Close does nothing.
 func (e *Exporter) Close(ctx context.Context) error {
 	if e == nil {
 		return nil
@@ -222,7 +221,7 @@ func (e *Exporter) run() {
 	}
 }
 
-// next waits for a batch and takes it. It may return an empty one.
+// next waits for a batch and takes the batch, which may be empty.
 func (e *Exporter) next() (batch []sdktrace.ReadOnlySpan, ended bool) {
 	e.mu.Lock()
 	waiting := len(e.queue)
@@ -279,7 +278,7 @@ func (e *Exporter) isClosing() bool {
 	}
 }
 
-// deliver sends a batch until it is exported or lost.
+// deliver sends a batch until exported or lost.
 func (e *Exporter) deliver(batch []sdktrace.ReadOnlySpan) {
 	began := time.Now()
 	for {
@@ -325,7 +324,7 @@ func (e *Exporter) wait(d time.Duration) {
 	}
 }
 
-// attempt sends a batch once. It returns nil when the collector has taken all of it.
+// attempt sends a batch once. attempt returns nil when the collector has taken the whole batch.
 func (e *Exporter) attempt(batch []sdktrace.ReadOnlySpan) (f *failure) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -337,7 +336,7 @@ func (e *Exporter) attempt(batch []sdktrace.ReadOnlySpan) (f *failure) {
 	return asFailure(ctx, e.sender.ExportSpans(ctx, batch))
 }
 
-// count counts a batch of n spans that was exported, but for what f says.
+// count counts an exported batch of n spans, except for the lost spans of f.
 func (e *Exporter) count(n int, f *failure) {
 	var lost map[Reason]int
 	if f != nil {
@@ -358,8 +357,7 @@ func (e *Exporter) count(n int, f *failure) {
 	e.logLost(f)
 }
 
-// logLost writes a message when more spans are lost than at the newest one, and one when
-// the collector takes spans again.
+// logLost logs new losses since the newest message, and the collector's recovery.
 func (e *Exporter) logLost(f *failure) {
 	stats := e.Stats()
 	total := uint64(0)
@@ -385,7 +383,7 @@ func (e *Exporter) logLost(f *failure) {
 	e.failing = f != nil
 }
 
-// logRetry writes that spans wait because the collector does not take them.
+// logRetry logs that spans wait because the collector does not take spans.
 func (e *Exporter) logRetry(err error) {
 	e.failing = true
 	e.log.Warn("the collector of traces does not take spans; they wait", "exporter", e.cfg.Exporter, "endpoint", e.endpoint,

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted is a sender whose answers the test chooses.
+// scripted is a sender with answers chosen by the test.
 type scripted struct {
 	answer func(ctx context.Context, batch []sdktrace.ReadOnlySpan) error
 
@@ -94,7 +94,7 @@ func begin(cfg Config, answer func(context.Context, []sdktrace.ReadOnlySpan) err
 	return start(cfg, s, slog.New(slog.NewTextHandler(l, nil))), s, l
 }
 
-// wantStats compares all counts; reasons that are not named must be 0.
+// wantStats compares all counts; the counts of reasons missing in lost must be 0.
 func wantStats(t *testing.T, e *Exporter, exported uint64, waiting int, lost map[Reason]uint64) {
 	t.Helper()
 	got := e.Stats()

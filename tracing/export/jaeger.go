@@ -24,9 +24,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// udpAgent sends spans to a Jaeger agent: packets of compact thrift over UDP. The transport of
-// jaeger-client-go takes only spans of its own tracer, so that the package uses its generated
-// code and forms the packets.
+// udpAgent sends spans to a Jaeger agent: packets of compact thrift over UDP. udpAgent uses the generated code of
+// jaeger-client-go but forms the packets itself, because the transport of jaeger-client-go takes only spans of its
+// own tracer.
 type udpAgent struct {
 	address string
 	limit   int // bytes of a packet
@@ -38,8 +38,8 @@ type udpAgent struct {
 	conn   net.Conn // nil before the first packet and after an error
 }
 
-// packetOverhead is the most bytes of a packet beside its process and its spans: the
-// message's header, the fields of the batch, and the length of the list.
+// packetOverhead is the largest size of a packet without process and spans: the message header, the fields of the
+// batch, and the length of the list.
 const packetOverhead = 70
 
 func newAgent(address string, limit int) *udpAgent {
@@ -58,9 +58,9 @@ func (a *udpAgent) Shutdown(context.Context) error {
 	return err
 }
 
-// ExportSpans sends spans of one resource in as many packets as they need. An agent does not
-// answer: a span counts as exported when its packet was sent and not refused at once, which
-// the network tells of an agent on this machine that does not run.
+// ExportSpans sends spans of one resource in as many packets as necessary. An agent does not answer: a span counts as
+// exported when its packet was sent without an immediate error. The network reports such an error when no agent runs
+// on this machine.
 func (a *udpAgent) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	process := thriftProcess(spans[0].Resource())
 	room := a.limit - packetOverhead - a.measure(process)
@@ -110,7 +110,6 @@ func (a *udpAgent) measure(s thrift.TStruct) int {
 	return a.size.Len()
 }
 
-// emit sends one packet.
 func (a *udpAgent) emit(ctx context.Context, batch *jaeger.Batch) error {
 	a.packet.Reset()
 	if err := a.client.EmitBatch(ctx, batch); err != nil {
@@ -136,8 +135,8 @@ func (a *udpAgent) emit(ctx context.Context, batch *jaeger.Batch) error {
 	return err
 }
 
-// refused returns the error with which the network has refused the newest packet. That an
-// agent on this machine does not run is known when Write returns.
+// refused returns the network error of the newest packet. When no agent runs on this machine, the error is available
+// as soon as Write returns.
 func (a *udpAgent) refused() error {
 	if err := a.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return err
@@ -160,7 +159,7 @@ func (c *collector) Shutdown(context.Context) error {
 	return nil
 }
 
-// ExportSpans sends spans of one resource in one request.
+// ExportSpans sends spans of one resource in a single request.
 func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	batch := &jaeger.Batch{Process: thriftProcess(spans[0].Resource()), Spans: make([]*jaeger.Span, len(spans))}
 	for i, s := range spans {
@@ -196,7 +195,7 @@ func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySp
 	return nil
 }
 
-// thriftProcess describes the service that made the spans.
+// thriftProcess describes the service of the spans.
 func thriftProcess(r *resource.Resource) *jaeger.Process {
 	p := &jaeger.Process{ServiceName: "millrace"}
 	for _, kv := range r.Attributes() {
@@ -214,7 +213,7 @@ func thriftProcess(r *resource.Resource) *jaeger.Process {
 func thriftSpan(s sdktrace.ReadOnlySpan) *jaeger.Span {
 	ctx := s.SpanContext()
 	high, low := traceID(ctx.TraceID())
-	// Rounded separately, so that a span that ends within another still does so in microseconds.
+	// Start and end are rounded separately, so that a span inside another span stays inside in microseconds.
 	begin, end := s.StartTime().UnixMicro(), s.EndTime().UnixMicro()
 	span := &jaeger.Span{
 		TraceIdHigh: high, TraceIdLow: low, SpanId: spanID(ctx.SpanID()),
@@ -228,7 +227,7 @@ func thriftSpan(s sdktrace.ReadOnlySpan) *jaeger.Span {
 	for _, l := range s.Links() {
 		h, w := traceID(l.SpanContext.TraceID())
 		if span.ParentSpanId == 0 && h == high && w == low {
-			continue // Jaeger would take it for the parent
+			continue // Jaeger would make the link the parent
 		}
 		span.References = append(span.References, &jaeger.SpanRef{RefType: jaeger.SpanRefType_FOLLOWS_FROM, TraceIdHigh: h, TraceIdLow: w, SpanId: spanID(l.SpanContext.SpanID())})
 	}

@@ -22,7 +22,7 @@ import (
 	"millrace/tracing/export"
 )
 
-// kinds are the exporters that Jaeger takes spans of, with their addresses.
+// kinds are the exporters to Jaeger with their addresses.
 var kinds = map[string]func(*jaegertest.Server) string{
 	export.OTLPGRPC:        func(s *jaegertest.Server) string { return s.OTLPGRPC },
 	export.OTLPHTTP:        func(s *jaegertest.Server) string { return s.OTLPHTTP },
@@ -38,8 +38,8 @@ func newSpan(id trace.TraceID) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})
 }
 
-// frame returns the spans of a made-up frame: a root, two children that touch, and a
-// grandchild with a link to another trace.
+// frame returns the spans of a made-up frame: a root, two adjacent children, and a grandchild with a link to another
+// trace.
 func frame(cfg export.Config, links ...trace.SpanContext) (id trace.TraceID, spans []sdktrace.ReadOnlySpan) {
 	id = newID()
 	began := time.Now().Truncate(time.Microsecond)
@@ -114,8 +114,7 @@ func TestJaegerTakesSpansOfEachExporter(t *testing.T) {
 	}
 }
 
-// checkTree checks who is whose parent in the trace of frame, and that the times of each
-// span are inside those of its parent.
+// checkTree checks the parents in the trace of frame, and that each span lies inside its parent.
 func checkTree(t *testing.T, got jaegertest.Trace) {
 	t.Helper()
 	names := map[string]jaegertest.Span{}
@@ -137,8 +136,7 @@ func checkTree(t *testing.T, got jaegertest.Trace) {
 	}
 }
 
-// TestJaegerTakesManySpans: batches are split into packets and messages that Jaeger takes,
-// and each span arrives once.
+// Batches are split into packets and messages accepted by Jaeger, and each span arrives once.
 func TestJaegerTakesManySpans(t *testing.T) {
 	t.Parallel()
 	server := jaegertest.Start(t, jaegertest.Options{})
@@ -172,8 +170,7 @@ func TestJaegerTakesManySpans(t *testing.T) {
 	}
 }
 
-// TestJaegerTakesLargeSpans: a span that is too large for a packet is counted, and the
-// others of its frame arrive.
+// A span too large for a packet is counted, and the frame's other spans arrive.
 func TestJaegerTakesLargeSpans(t *testing.T) {
 	t.Parallel()
 	server := jaegertest.Start(t, jaegertest.Options{})
@@ -181,7 +178,7 @@ func TestJaegerTakesLargeSpans(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			cfg := export.Config{Exporter: kind, Endpoint: address(server), ServiceName: kind}
 			e := newExporter(t, cfg)
-			size, lost := 60_000, uint64(0) // six of them need six packets
+			size, lost := 60_000, uint64(0) // six spans need six packets
 			if kind == export.JaegerAgent {
 				size, lost = 80_000, 1
 			}
@@ -206,10 +203,10 @@ func TestJaegerTakesLargeSpans(t *testing.T) {
 	}
 }
 
-// TestSpansWaitForJaeger: a collector that comes later gets the spans of before.
+// A collector started later gets earlier spans.
 func TestSpansWaitForJaeger(t *testing.T) {
 	t.Parallel()
-	first := jaegertest.Start(t, jaegertest.Options{}) // builds it, and shows free ports
+	first := jaegertest.Start(t, jaegertest.Options{}) // builds the server, and finds free ports
 	_ = first
 	for _, kind := range []string{export.OTLPGRPC, export.OTLPHTTP, export.JaegerCollector} {
 		t.Run(kind, func(t *testing.T) {
@@ -231,8 +228,8 @@ func TestSpansWaitForJaeger(t *testing.T) {
 	}
 }
 
-// TestRemoteSampler: the ratio of each service is that of Jaeger's file, exactly for trace
-// ids that are spread evenly, and before the first answer it is that of the first sampler.
+// The ratio of each service comes from Jaeger's file, exactly for evenly spread trace ids; before the first answer,
+// the first sampler decides.
 func TestRemoteSampler(t *testing.T) {
 	t.Parallel()
 	server := jaegertest.Start(t, jaegertest.Options{Strategies: `{

@@ -34,7 +34,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// newSender returns what sends spans as cfg, which is valid, says. It connects later.
+// newSender returns the sender for cfg, which must be valid. The sender connects later.
 func newSender(cfg Config) (sender, error) {
 	endpoint, err := cfg.endpoint()
 	if err != nil {
@@ -63,7 +63,7 @@ func newSender(cfg Config) (sender, error) {
 	return nil, fmt.Errorf("tracing.exporter %q is not implemented", cfg.Exporter)
 }
 
-// asFailure returns what an error of a sender says about the batch; nil if it was exported.
+// asFailure returns the failure in the error of a sender; nil if the batch was exported.
 func asFailure(ctx context.Context, err error) *failure {
 	if err == nil {
 		return nil
@@ -71,21 +71,21 @@ func asFailure(ctx context.Context, err error) *failure {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f
 	}
-	// Whether the collector has taken a batch that was cut off is not known, so that it is not sent again.
+	// The collector may have taken an interrupted batch, so the batch is not sent again.
 	return &failure{err: err, reason: Failed, retry: ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded)}
 }
 
-// rejected is the failure of a batch of which the collector took all but n spans.
+// rejected is the failure of a batch from which the collector rejected n spans.
 func rejected(p *coltracepb.ExportTracePartialSuccess) error {
 	n := p.GetRejectedSpans()
 	if n <= 0 {
-		return nil // its message is a warning
+		return nil // the message is a warning
 	}
 	return &failure{err: fmt.Errorf("the collector did not take %d spans: %.300s", n, p.GetErrorMessage()), reason: Refused, lost: map[Reason]int{Refused: int(n)}}
 }
 
-// otlp is an exporter of the SDK. It replaces the errors of the exporter, which do not say
-// what became of the spans, by what was seen of the answer.
+// otlp is an exporter of the SDK. The SDK's errors do not tell the fate of the spans; otlp replaces each error
+// according to the observed answer.
 type otlp struct {
 	*otlptrace.Exporter
 	closeConn func() error
@@ -100,14 +100,14 @@ func (o *otlp) Shutdown(ctx context.Context) error {
 	return errors.Join(o.Exporter.Shutdown(ctx), o.closeConn())
 }
 
-// newOTLPGRPC returns a sender by OTLP over gRPC. The package makes the connection, so that
-// its encryption and waits are those of the settings alone.
+// newOTLPGRPC returns a sender by OTLP over gRPC. The package makes the connection, so that encryption and waits
+// depend on the settings alone.
 func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encryption *tls.Config) (sender, error) {
 	creds := insecure.NewCredentials()
 	if encryption != nil {
 		creds = credentials.NewTLS(encryption)
 	}
-	var answer *coltracepb.ExportTraceServiceResponse // to the newest batch; one is sent at a time
+	var answer *coltracepb.ExportTraceServiceResponse // to the newest batch; batches are sent one at a time
 	conn, err := grpc.NewClient(address(endpoint),
 		grpc.WithTransportCredentials(creds),
 		// A failed connection is tried again at least as often as a batch.
@@ -140,12 +140,12 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	}}, nil
 }
 
-// grpcFailure translates a status by the OTLP specification: which may be sent again.
+// grpcFailure translates a status by the OTLP specification, which defines the retryable codes.
 func grpcFailure(err error) error {
 	s := status.Convert(err)
 	var bare interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &bare) {
-		s = bare.GRPCStatus() // without the texts around it
+		s = bare.GRPCStatus() // without wrapping texts
 	}
 	f := &failure{err: fmt.Errorf("%v: %.300s", s.Code(), s.Message()), reason: Refused}
 	for _, d := range s.Details() {
@@ -163,7 +163,7 @@ func grpcFailure(err error) error {
 			f.reason, f.split = TooLarge, true
 		}
 	case codes.Internal:
-		// A span that cannot be encoded, such as one with invalid UTF-8, must not cost the others.
+		// A span that cannot be encoded, for example with invalid UTF-8, must not cost other spans.
 		f.split = strings.Contains(s.Message(), "marshal")
 	}
 	return f
@@ -176,7 +176,7 @@ func newOTLPHTTP(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	client.Transport = seen
 	opts := []otlptracehttp.Option{
 		otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHTTPClient(client), otlptracehttp.WithHeaders(headers),
-		otlptracehttp.WithTLSClientConfig(nil), // client has it
+		otlptracehttp.WithTLSClientConfig(nil), // the HTTP client has the configuration
 		otlptracehttp.WithTimeout(cfg.Timeout), otlptracehttp.WithMaxRequestSize(0), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}),
 		otlptracehttp.WithCompression(otlptracehttp.NoCompression), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
 	}
@@ -187,15 +187,15 @@ func newOTLPHTTP(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	return &otlp{Exporter: exporter, closeConn: func() error { client.CloseIdleConnections(); return nil }, outcome: seen.outcome}, nil
 }
 
-// newHTTPClient returns a client that does not follow redirects: they would send the
-// headers, which may be secret, to another server.
+// newHTTPClient returns a client that does not follow redirects: a redirect would send the headers, which may be
+// secret, to another server.
 func newHTTPClient(encryption *tls.Config) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig, t.MaxIdleConnsPerHost = encryption, 1
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// observed remembers the newest answer that passes through it.
+// observed remembers the newest answer passing through.
 type observed struct {
 	next http.RoundTripper
 
@@ -205,7 +205,7 @@ type observed struct {
 	body   []byte
 }
 
-// maxAnswer bounds what is read of the answer of a collector.
+// maxAnswer is the most bytes read of a collector's answer.
 const maxAnswer = 64 << 10
 
 func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -231,7 +231,7 @@ func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// outcome says what the newest answer means for the batch that was sent.
+// outcome returns the meaning of the newest answer for the batch.
 func (o *observed) outcome(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -240,7 +240,7 @@ func (o *observed) outcome(err error) error {
 	switch {
 	case err == nil && !tried:
 		return nil
-	case !tried: // it could not be encoded
+	case !tried: // encoding failed
 		return &failure{err: err, reason: Refused, split: true}
 	case answer == nil:
 		return err // of the connection
@@ -283,7 +283,7 @@ func httpFailure(answer *http.Response, body []byte) error {
 	return f
 }
 
-// notACollector is the failure of a batch that something else than a collector answered.
+// notACollector is the failure of a batch answered by another kind of server.
 func notACollector(answer *http.Response) error {
 	return &failure{err: fmt.Errorf("the answer, %s of type %.60q, is not that of a collector", answer.Status, answer.Header.Get("Content-Type")), reason: Refused}
 }

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/setting"
 )
 
-// Resource describes the service: its name, its version, and tracing.resource_attributes,
-// which may replace the version but not the name. c is valid.
+// Resource describes the service: name, version, and tracing.resource_attributes, which may replace the version but
+// not the name. c must be valid.
 func (c Config) Resource(version string) *resource.Resource {
 	setting.Fill(&c)
 	var attributes []attribute.KeyValue

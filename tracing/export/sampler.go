@@ -18,19 +18,19 @@ import (
 	"millrace/internal/setting"
 )
 
-// RemoteSampler samples as a Jaeger server says, which it asks from time to time. Before the
-// first answer it samples as another sampler does, and while the server does not answer, as
-// it said last. It is safe for concurrent use.
+// RemoteSampler samples by the strategy of a Jaeger server, asked from time to time. Before the first answer, another
+// sampler decides; while the server does not answer, the last strategy stays. RemoteSampler is safe for concurrent
+// use.
 type RemoteSampler struct {
 	*jaegerremote.Sampler
 	cancel context.CancelFunc
 }
 
-// maxOperations bounds the names of root spans that have a ratio of their own.
+// maxOperations bounds the names of root spans with a ratio of their own.
 const maxOperations = 256
 
-// NewRemoteSampler returns a sampler that asks cfg.SamplerEndpoint for the strategy of
-// cfg.ServiceName. It asks in the background until Close.
+// NewRemoteSampler returns a sampler that asks cfg.SamplerEndpoint for the strategy of cfg.ServiceName, in the
+// background until Close.
 func NewRemoteSampler(cfg Config, first sdktrace.Sampler, log *slog.Logger) (*RemoteSampler, error) {
 	setting.Fill(&cfg)
 	u, err := httpURL("sampler_endpoint", cfg.SamplerEndpoint)
@@ -55,8 +55,8 @@ func (s *RemoteSampler) Close() {
 	s.Sampler.Close()
 }
 
-// strategies asks a server what is sampled. Other than the fetcher of jaegerremote, it bounds
-// the answer and ends with the sampler.
+// strategies asks a server for the sampling strategy. Unlike the fetcher of jaegerremote, strategies bounds the
+// answer and ends with the sampler.
 type strategies struct {
 	ctx     context.Context
 	url     url.URL

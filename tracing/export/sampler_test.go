@@ -17,7 +17,7 @@ import (
 	"millrace/tracing/export"
 )
 
-// guarded is a buffer that a sampler's goroutine may write while a test reads it.
+// guarded is a buffer that a sampler's goroutine may write while a test reads.
 type guarded struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -35,7 +35,7 @@ func (g *guarded) String() string {
 	return g.buf.String()
 }
 
-// TestSamplerKeepsItsStrategy: answers that are no strategy change nothing, and are logged.
+// An invalid strategy changes nothing, and is logged.
 func TestSamplerKeepsItsStrategy(t *testing.T) {
 	const never = `{"probabilisticSampling": {"samplingRate": 0}}`
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestSamplerKeepsItsStrategy(t *testing.T) {
 	}
 }
 
-// TestClosedSamplerDoesNotWaitForItsServer: Close ends a request that is not answered.
+// Close ends an unanswered request.
 func TestClosedSamplerDoesNotWaitForItsServer(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ import (
 	"millrace/stream"
 )
 
-// span is one span of a trace that is being built.
+// span is a span under construction.
 type span struct {
 	name       string
 	id, parent stream.SpanID
@@ -30,25 +30,25 @@ type span struct {
 	link       *batchRun
 }
 
-// tree is the spans of one frame: the root first, and each before its children.
+// tree has the spans of one frame: the root first, and each parent before its children.
 type tree struct {
 	spans   []span
 	context *stream.TraceContext
 	result  *stream.Result
 	options *stream.Options
 	model   *model
-	batch   *batchRun // nil: it ran in none
+	batch   *batchRun // nil: not run in a batch
 	why     why
 }
 
-// add adds a span and returns its id. It ends no earlier than it begins.
+// add adds a span and returns its id. The span ends no earlier than its start.
 func (b *tree) add(name string, parent stream.SpanID, from, to stream.Instant, attributes ...attribute.KeyValue) stream.SpanID {
 	id := stream.NewSpanID()
 	b.spans = append(b.spans, span{name: name, id: id, parent: parent, from: from, to: max(from, to), attributes: attributes})
 	return id
 }
 
-// build builds the spans of a job, shows them and hands them to the exporter.
+// build builds the spans of a job, shows the spans and passes the spans to the exporter.
 func (t *Tracer) build(j job) {
 	defer t.settle(j)
 	if j.batch != nil {
@@ -75,7 +75,7 @@ func (t *Tracer) export(spans []sdktrace.ReadOnlySpan) {
 	}
 }
 
-// tree builds the spans of a frame, from the times that its request has.
+// tree builds the spans of a frame from the times in its request.
 func (k *record) tree() *tree {
 	r, at := k.r, &k.r.Timing
 	options := r.Stream.Options()
@@ -99,7 +99,7 @@ func (k *record) tree() *tree {
 	return b
 }
 
-// batchSpans adds the spans of a frame that was bound to a batch.
+// batchSpans adds the spans of a frame bound to a batch.
 func (k *record) batchSpans(b *tree) {
 	r, at := k.r, &k.r.Timing
 	id := b.add("batch", r.Span, at.Dequeued, k.ended)
@@ -110,7 +110,7 @@ func (k *record) batchSpans(b *tree) {
 		batch.attributes = []attribute.KeyValue{attribute.Int("millrace.batch.rows", k.batch.rows), attribute.Int("millrace.batch.requests", k.batch.requests)}
 		prepare = max(prepare, k.batch.gathered)
 	}
-	ready := min(cmp.Or(at.Started, k.ended), k.ended) // it may have ended before its batch ran
+	ready := min(cmp.Or(at.Started, k.ended), k.ended) // the frame may have ended before its batch ran
 	if ready > prepare {
 		p := b.add("prepare", id, prepare, ready)
 		if d := &r.Decoding; d.Begun != 0 {
@@ -121,7 +121,7 @@ func (k *record) batchSpans(b *tree) {
 			}
 		}
 	}
-	if r.Gated || at.Started == 0 || at.Started > k.ended { // of a gated frame Started is when it was answered
+	if r.Gated || at.Started == 0 || at.Started > k.ended { // a gated frame's Started is the time of the answer
 		return
 	}
 	run := b.add("run", id, at.Started, cmp.Or(min(at.Ran, k.ended), k.ended))
@@ -131,8 +131,7 @@ func (k *record) batchSpans(b *tree) {
 	}
 }
 
-// stepSpans adds the spans of the steps of a graph, under which those of the frames in the
-// steps' models are.
+// stepSpans adds the spans of the steps of a graph, the parents of the spans of the frames in the steps' models.
 func (k *record) stepSpans(b *tree, run stream.SpanID) {
 	for i := range k.r.Steps {
 		st := &k.r.Steps[i]
@@ -154,8 +153,7 @@ func (k *record) stepSpans(b *tree, run stream.SpanID) {
 	}
 }
 
-// tree builds the spans of a frame that no stream has accepted: its root alone, which ends
-// when the frame was refused.
+// tree builds the span of a frame not accepted by a stream: a root alone, up to the refusal.
 func (x *refusal) tree() *tree {
 	f, res := &x.frame, &x.result
 	out := append([]attribute.KeyValue(nil), x.m.attributes...)
@@ -185,7 +183,7 @@ func (m *model) name(o *stream.Options) string {
 	return m.model.Name
 }
 
-// protocolAttributes returns what a root span says of how its frame came.
+// protocolAttributes returns the root span's attributes of the frame's protocol and connection.
 func protocolAttributes(o *stream.Options) (out []attribute.KeyValue) {
 	if o.Protocol != "" {
 		out = append(out, attribute.String("millrace.protocol", o.Protocol))
@@ -199,7 +197,7 @@ func protocolAttributes(o *stream.Options) (out []attribute.KeyValue) {
 	return out
 }
 
-// modelAttributes returns what is the same for all frames of a group.
+// modelAttributes returns the attributes common to all frames of a group.
 func modelAttributes(m *stream.Model) []attribute.KeyValue {
 	out := []attribute.KeyValue{
 		attribute.String("millrace.model", m.Name), attribute.String("millrace.model.version", m.Version),
@@ -214,7 +212,7 @@ func modelAttributes(m *stream.Model) []attribute.KeyValue {
 	return out
 }
 
-// The bounds of attributes that others choose.
+// Bounds for attributes chosen by others.
 const (
 	maxParams = 32
 	maxText   = 256 // bytes
@@ -227,10 +225,10 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// protocols are the names of protocols as the semantic conventions spell them.
+// protocols has the names of protocols in the semantic conventions.
 var protocols = map[string]string{"rest": "http", "ws": "websocket", "millrace.v1": "websocket", "grpc": "grpc"}
 
-// attributes returns those of the root span.
+// attributes returns the attributes of the root span.
 func (k *record) attributes() []attribute.KeyValue {
 	r, res := k.r, k.r.Result()
 	o, policy := r.Stream.Options(), r.Stream.Policy()
@@ -285,8 +283,8 @@ func (k *record) attributes() []attribute.KeyValue {
 	return append(out, baggageAttributes(r.Carried)...)
 }
 
-// baggageAttributes returns what a client's baggage says, which is not passed on: there is
-// nobody behind the server to pass it to.
+// baggageAttributes returns a client's baggage as attributes. Baggage is not passed on: the server calls no further
+// service.
 func baggageAttributes(c *stream.Carried) (out []attribute.KeyValue) {
 	if c == nil || c.Baggage == "" && !c.Cut {
 		return nil
@@ -308,7 +306,7 @@ var scope = instrumentation.Scope{Name: "millrace"}
 func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	var state trace.TraceState
 	if c := b.context.Carried; c != nil && c.State != "" {
-		state, _ = trace.ParseTraceState(c.State) // W3C: a malformed one is discarded
+		state, _ = trace.ParseTraceState(c.State) // W3C: discard a malformed tracestate
 	}
 	context := func(id stream.SpanID, remote bool) trace.SpanContext {
 		return trace.NewSpanContext(trace.SpanContextConfig{

@@ -9,8 +9,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Config is the settings of what is kept: part of the section tracing. A zero field has
-// its default, which setting.Fill sets.
+// Config has the settings for keeping traces, a part of the section tracing. setting.Fill replaces zero fields by
+// defaults.
 type Config struct {
 	Sampler string   `yaml:"sampler" default:"parent" words:"parent ratio rate jaeger-remote" advanced:"yes" help:"which traces are kept: parent = the client decides, else tracing.ratio; ratio; rate = tracing.rate frames a second; jaeger-remote = a Jaeger server decides"`
 	Ratio   *float64 `yaml:"ratio" default:"0.01" min:"0" max:"1" help:"share of frames whose traces are kept (samplers parent and ratio, and jaeger-remote before the first reply)"`
@@ -27,7 +27,7 @@ type Config struct {
 	UIURL string `yaml:"ui_url" example:"http://127.0.0.1:16686" advanced:"yes" help:"address of the Jaeger user interface, for links to traces; another interface needs {trace_id} in the address"`
 }
 
-// Validate returns all errors of the settings, joined; each names its setting.
+// Validate returns all errors of the settings, joined; each error names its setting.
 func (c Config) Validate() error {
 	if c.UIURL == "" {
 		return nil
@@ -39,13 +39,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// filled returns c with its defaults.
+// filled returns c with defaults.
 func (c Config) filled() Config {
 	setting.Fill(&c)
 	return c
 }
 
-// section is the section of the settings, which messages name.
+// section is the section of the settings, for messages.
 const section = "tracing"
 
 // traceIDMark is where ui_url has the id of the trace.

@@ -11,8 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// FromContext returns the trace context that ctx carries for OpenTelemetry: the span that
-// a call of the Go API was made in.
+// FromContext returns the trace context of OpenTelemetry in ctx: the span around a call of the Go API.
 func FromContext(ctx context.Context) (c stream.TraceContext) {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {

@@ -39,8 +39,7 @@ func (w why) names() []string {
 	return out
 }
 
-// first returns the index of the rule under which a frame is shown: a tail rule before
-// the sampler.
+// first returns the index of the rule shown for a frame: a tail rule before the sampler.
 func (w why) first() int {
 	for _, i := range [...]int{3, 1, 4, 2} {
 		if w&(1<<i) != 0 {
@@ -50,9 +49,8 @@ func (w why) first() int {
 	return 0
 }
 
-// allowance is how many frames a rule may keep until it is filled again, once a second by
-// the tracer's goroutine. So a rule that keeps no more costs one load for each frame, and
-// no clock reading.
+// allowance is the number of frames that a rule may still keep in this second; the tracer's goroutine refills every
+// allowance once a second. So an exhausted rule costs one load for each frame, and no clock reading.
 type allowance struct {
 	left atomic.Int64
 	size int64 // 0 = the rule is off
@@ -69,7 +67,7 @@ func (a *allowance) take() bool {
 	return false
 }
 
-// sampler decides at the head: it looks at nothing that happened to the frame.
+// sampler is the head sampler: its decision does not depend on the frame's processing.
 type sampler struct {
 	kind   string
 	bound  atomic.Uint64 // of a trace id, by the ratio
@@ -100,7 +98,7 @@ func (s *sampler) fill() {
 	s.most.fill()
 }
 
-// keeps decides for a frame; name is that of its root span.
+// keeps decides for a frame with a root span called name.
 func (s *sampler) keeps(c *stream.TraceContext, name string) bool {
 	return s.wants(c, name) && s.most.take()
 }
@@ -147,8 +145,8 @@ func (t *tail) fill() {
 	}
 }
 
-// keeps returns the rules that keep an ended request. That of a frame which has failed may
-// still be in its batch, which writes Gated.
+// keeps returns the rules that keep an ended request. The batch of a failed request may still be running and writing
+// Gated.
 func (t *tail) keeps(r *stream.Request) why {
 	o := r.Outcome()
 	w := t.ended(o)

@@ -2,7 +2,7 @@ package spans
 
 import "millrace/stream"
 
-// Kept is a kept frame, as GET /v2/traces shows it.
+// Kept is a kept frame in the format of GET /v2/traces.
 type Kept struct {
 	TraceID    string     `json:"trace_id"`
 	SpanID     string     `json:"span_id"`             // of the root span
@@ -48,14 +48,14 @@ type Query struct {
 	Limit  int
 	Model  string
 	Reason string // a rule (slow), a reason of a drop or a code of an error
-	Trace  string // its id
+	Trace  string // trace id
 }
 
 // Stats are totals of a tracer.
 type Stats struct {
-	Kept map[string]uint64 // frames by rule; one that several rules keep counts for each
-	Over map[string]uint64 // frames that a rule would have kept, beyond its limit a second
-	Lost uint64            // kept frames and batches whose spans were not built, because too many ended at once
+	Kept map[string]uint64 // frames by rule; a frame kept by several rules counts for each
+	Over map[string]uint64 // frames not kept because of the rule's limit per second
+	Lost uint64            // kept frames and batches without built spans, because too many ended at once
 
 	// Of the exporter: spans.
 	Exported  uint64

@@ -19,7 +19,7 @@ func init() {
 	setting.Register[refusedExport](setting.Server, section)
 }
 
-// The settings of a program without tracing, which are all refused.
+// The settings of a program without tracing: all are refused.
 type (
 	refusedSpans struct {
 		Config `yaml:",inline"`
@@ -35,7 +35,7 @@ func (c refusedSpans) Validate() error { return refuse(&c.Config, new(Config)) }
 // Validate refuses the settings.
 func (c refusedExport) Validate() error { return refuse(&c.Config, new(export.Config)) }
 
-// refuse names a setting that differs from its default.
+// refuse returns an error for a setting that differs from its default.
 func refuse(set, defaults any) error {
 	setting.Fill(defaults)
 	if reflect.DeepEqual(set, defaults) {

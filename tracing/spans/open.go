@@ -18,9 +18,8 @@ func init() {
 	setting.Register[export.Config](setting.Server, section)
 }
 
-// Open makes the tracer of a server from its settings, with the exporter that they name.
-// It returns nil, on which every method does nothing, when nothing would be exported or
-// shown. Errors name the setting.
+// Open makes the tracer of a server from its settings, with the configured exporter. Open returns nil, a valid
+// receiver for every method, when nothing would be exported or shown. Errors name the setting.
 func Open(parts []any, version string, log *slog.Logger) (*Tracer, error) {
 	cfg, _ := setting.Part[Config](parts)
 	ex, _ := setting.Part[export.Config](parts)
@@ -38,7 +37,7 @@ func Open(parts []any, version string, log *slog.Logger) (*Tracer, error) {
 	var remote *export.RemoteSampler
 	if cfg.Sampler == "jaeger-remote" {
 		if remote, err = export.NewRemoteSampler(ex, sdktrace.TraceIDRatioBased(*cfg.Ratio), log); err != nil {
-			_ = e.Close(context.Background()) // it has taken no spans
+			_ = e.Close(context.Background()) // has taken no spans
 			return nil, err
 		}
 		o.Remote = remote
@@ -60,5 +59,5 @@ func Open(parts []any, version string, log *slog.Logger) (*Tracer, error) {
 	return t, nil
 }
 
-// exportAtEnd is how long a server that ends waits for its last spans to be exported.
+// exportAtEnd bounds the export of the last spans when a server ends.
 const exportAtEnd = 2 * time.Second

@@ -9,15 +9,15 @@ import (
 	"millrace/workers"
 )
 
-// record is one kept frame. Its spans can be built when its batch is done with it and its
-// result was written: then nothing writes to the request any more.
+// record is one kept frame. The spans can be built when the batch has released the request and the result was
+// written: then nothing writes to the request any more.
 type record struct {
 	m       *model
 	r       *stream.Request
 	why     why
 	ended   stream.Instant
 	bytes   int            // of the result's outputs
-	batch   *batchRun      // set before Unbound; nil = it ran in none
+	batch   *batchRun      // set before Unbound; nil = not run in a batch
 	written stream.Instant // set by Released
 	state   atomic.Uint32
 }
@@ -45,7 +45,7 @@ func (k *record) reached(bit uint32) {
 	}
 }
 
-// refusal is a kept frame that no stream has accepted.
+// refusal is a kept frame not accepted by a stream.
 type refusal struct {
 	m       *model
 	frame   stream.Frame // without its payload
@@ -55,11 +55,11 @@ type refusal struct {
 	why     why
 }
 
-// maxMembers is the most members of a batch that are named, in links and in the API: that
-// of links that SDKs allow for a span.
+// maxMembers bounds the members of a batch named in links and in the API, and equals the SDKs' limit of links per
+// span.
 const maxMembers = 128
 
-// batchRun is one run of a batch that has a kept member.
+// batchRun is one run of a batch with a kept member.
 type batchRun struct {
 	m                        *model
 	trace                    stream.TraceID

@@ -12,8 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// shown is the newest kept frames: a ring for each rule, so that one that keeps many does
-// not push out those of the others.
+// shown holds the newest kept frames in a ring for each rule, so that a rule with many frames does not displace
+// frames of other rules.
 type shown struct {
 	size int
 	mu   sync.Mutex
@@ -32,12 +32,12 @@ func (s *shown) add(rule int, k *Kept) {
 	s.next[rule] = (s.next[rule] + 1) % s.size
 }
 
-// unbuilt counts the kept frames of each trace whose spans are not built yet: their clients may have their answers, which
-// say that the frame was kept.
+// unbuilt counts the kept frames of each trace without built spans: their clients may already have an answer saying
+// that the frame was kept.
 type unbuilt struct {
 	mu      sync.Mutex
 	frames  map[stream.TraceID]int
-	removed chan struct{} // closed when the last frame of a trace is removed; nil: nobody waits for that
+	removed chan struct{} // closed when the last frame of a trace is removed; nil: nobody waits
 }
 
 func (u *unbuilt) add(id stream.TraceID) {
@@ -83,8 +83,8 @@ func (u *unbuilt) wait(ctx context.Context, id stream.TraceID) {
 	}
 }
 
-// Find returns the newest kept frame of a trace, or nil. A frame that was kept is shown a moment after its answer was
-// written, for which Find waits until ctx ends.
+// Find returns the newest kept frame of a trace, or nil. A kept frame is shown a moment after its answer was written;
+// Find waits for that moment, or until ctx ends.
 func (t *Tracer) Find(ctx context.Context, id string) *Kept {
 	if t == nil {
 		return nil
@@ -106,7 +106,7 @@ func (q *Query) matches(k *Kept) bool {
 		(q.Reason == "" || q.Reason == k.Reason || q.Reason == k.Code || slices.Contains(k.Kept, q.Reason))
 }
 
-// List returns kept frames, the newest first. They are shared and must not be changed.
+// List returns kept frames, the newest first. The frames are shared and must not be changed.
 func (t *Tracer) List(q Query) []*Kept {
 	out := []*Kept{}
 	if t == nil {

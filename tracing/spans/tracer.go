@@ -17,7 +17,7 @@ import (
 	"millrace/workers"
 )
 
-// Exporter takes finished spans; tracing/export has it. Enqueue must not block.
+// Exporter takes finished spans; package tracing/export implements Exporter. Enqueue must not block.
 type Exporter interface {
 	Enqueue(spans []sdktrace.ReadOnlySpan)
 }
@@ -33,8 +33,7 @@ type Options struct {
 // queueLen is the most ended frames and batches that wait for their spans to be built.
 const queueLen = 1024
 
-// Tracer keeps traces. It has one goroutine, which builds the spans. Its methods are safe
-// for concurrent use.
+// Tracer keeps traces. A Tracer has one goroutine, which builds the spans. The methods are safe for concurrent use.
 type Tracer struct {
 	o       Options
 	cfg     Config
@@ -54,14 +53,14 @@ type Tracer struct {
 	done chan struct{}
 }
 
-// job is a frame or a batch whose spans can be built.
+// job is a frame or a batch ready for building spans.
 type job struct {
 	frame   *record
 	batch   *batchRun
 	refused *refusal
 }
 
-// New returns a tracer. Close ends it.
+// New returns a tracer with a goroutine until Close.
 func New(o Options) *Tracer {
 	t := &Tracer{o: o, cfg: o.Config.filled(), jobs: make(chan job, queueLen), stop: make(chan struct{}), done: make(chan struct{})}
 	t.sampler = newSampler(&t.cfg, o.Remote)
@@ -72,8 +71,7 @@ func New(o Options) *Tracer {
 	return t
 }
 
-// Close builds the spans of the frames that wait for it, hands them to the exporter, and
-// closes that.
+// Close builds the spans of the waiting frames, passes the spans to the exporter, and closes the exporter.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -87,7 +85,7 @@ func (t *Tracer) Close() {
 	})
 }
 
-// Ratio returns the share of frames whose traces are kept, as it is in force.
+// Ratio returns the present share of frames with kept traces.
 func (t *Tracer) Ratio() float64 {
 	if t == nil {
 		return 0
@@ -95,7 +93,7 @@ func (t *Tracer) Ratio() float64 {
 	return math.Float64frombits(t.sampler.ratio.Load())
 }
 
-// ConfiguredRatio returns that of the configuration.
+// ConfiguredRatio returns the configured share.
 func (t *Tracer) ConfiguredRatio() float64 {
 	if t == nil {
 		return 0
@@ -103,8 +101,7 @@ func (t *Tracer) ConfiguredRatio() float64 {
 	return *t.cfg.Ratio
 }
 
-// SetRatio changes the share of frames whose traces are kept, of the samplers that have
-// one.
+// SetRatio changes the share of frames with kept traces, for samplers with a ratio.
 func (t *Tracer) SetRatio(ratio float64) error {
 	switch {
 	case t != nil && (t.sampler.kind == "parent" || t.sampler.kind == "ratio"):
@@ -145,7 +142,7 @@ func (t *Tracer) run() {
 	}
 }
 
-// enqueue hands a job to the goroutine. It never blocks.
+// enqueue passes a job to the goroutine without blocking.
 func (t *Tracer) enqueue(j job) {
 	select {
 	case t.jobs <- j:
@@ -155,7 +152,7 @@ func (t *Tracer) enqueue(j job) {
 	}
 }
 
-// settle is called for each job when it is built, or lost.
+// settle is called for each job when built or lost.
 func (t *Tracer) settle(j job) {
 	switch {
 	case j.frame != nil:
@@ -187,8 +184,8 @@ func (t *Tracer) Stats() Stats {
 	return st
 }
 
-// Model returns the hooks of a group that serves m. They set Result.Kept, so that they
-// must be called before hooks that read it.
+// Model returns the hooks of a group that serves m. The hooks set Result.Kept, and must be called before hooks that
+// read Kept.
 func (t *Tracer) Model(m *stream.Model) workers.Hooks {
 	if t == nil {
 		return workers.Hooks{}
@@ -203,14 +200,14 @@ func (t *Tracer) Model(m *stream.Model) workers.Hooks {
 type model struct {
 	t          *Tracer
 	model      *stream.Model
-	attributes []attribute.KeyValue // of all its spans' roots
+	attributes []attribute.KeyValue // of the root spans
 }
 
-// ended is called for each frame that has ended, with its stream's lock held.
+// ended is called for each ended frame, with its stream's lock held.
 func (m *model) ended(r *stream.Request) {
 	w := m.t.tail.keeps(r)
 	name := ""
-	if m.t.sampler.remote != nil { // which decides by name
+	if m.t.sampler.remote != nil { // the remote sampler decides by name
 		o := r.Stream.Options()
 		name = m.name(&o)
 	}
@@ -227,7 +224,7 @@ func (m *model) keep(r *stream.Request, w why) {
 	res := r.Result()
 	res.Kept = true
 	rec := &record{m: m, r: r, why: w, ended: r.Timing.Done}
-	if rec.ended == 0 { // it ended outside a run, which reads no clock
+	if rec.ended == 0 { // ended outside a run, without reading the clock
 		rec.ended = stream.Now()
 	}
 	for i := range res.Outputs {
@@ -246,7 +243,7 @@ func (t *Tracer) count(w why) {
 	}
 }
 
-// refused is called for each frame that no stream has accepted.
+// refused is called for each frame not accepted by a stream.
 func (m *model) refused(x *stream.Refusal) {
 	w := m.t.tail.ended(x.Result.Outcome)
 	if m.t.sampler.keeps(&x.Frame.TraceContext, m.name(x.Options)) {

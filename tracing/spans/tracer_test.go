@@ -24,7 +24,7 @@ import (
 	"millrace/workers"
 )
 
-// queue is the queue of a stream that no worker serves. Endings go to the tracer's hook.
+// queue is the queue of a stream without workers. Endings go to the tracer's hook.
 type queue struct{ hooks workers.Hooks }
 
 func (queue) Enqueue(*stream.Stream, any) {}
@@ -33,7 +33,7 @@ func (queue) AddWaiting(int)              {}
 func (q queue) Ended(r *stream.Request)   { q.hooks.Ended(r) }
 func (queue) Detach(*stream.Stream)       {}
 
-// sink releases what it gets, as one that has written it does.
+// sink releases each result at once, as if written.
 type sink struct{}
 
 func (sink) Push(r *stream.Result)   { r.Release() }
@@ -63,7 +63,7 @@ func newBench(t testing.TB, c Config, policy stream.Policy) *bench {
 	return b
 }
 
-// submit submits a frame and binds it.
+// submit submits a frame and binds the frame.
 func (b *bench) submit(f stream.Frame) *stream.Request {
 	b.t.Helper()
 	if err := b.stream.Submit(f); err != nil {
@@ -116,7 +116,7 @@ func value(s tracetest.SpanStub, key string) string {
 
 var always = Config{Sampler: "ratio", Ratio: new(1.0)}
 
-// The batch's span is linked with its members, and they with it; each span is within its parent.
+// The batch's span and its members' root spans are linked in both directions; each span lies within its parent.
 func TestSpans(t *testing.T) {
 	b := newBench(t, always, stream.Policy{Mode: stream.Every, Window: 8})
 	parent := stream.TraceContext{Trace: stream.NewTraceID(), Parent: stream.NewSpanID(), Decision: stream.Sampled, Carried: &stream.Carried{State: "a=1", Baggage: "k=v"}}
@@ -183,7 +183,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A frame that was overtaken while its batch ran is kept when that batch is done with it.
+// A frame overtaken while its batch ran is kept when the batch has released the frame.
 func TestOvertaken(t *testing.T) {
 	b := newBench(t, Config{Ratio: new(0.0)}, stream.Policy{Mode: stream.Latest})
 	old, young := b.submit(stream.Frame{Seq: 1}), b.submit(stream.Frame{Seq: 2})
@@ -198,8 +198,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// A client may ask for the trace of an answer that it has just got, before the spans are built: Find waits for them, and not for
-// frames that are not kept.
+// A client may ask for the trace of a new answer before the spans are built: Find waits for kept frames only.
 func TestFindWaitsForSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, always, stream.Policy{Mode: stream.Every, Window: 8})
@@ -213,7 +212,7 @@ func TestFindWaitsForSpans(t *testing.T) {
 				t.Errorf("%s: %+v", other, k)
 			}
 		}
-		answer(r) // its client has it, its batch has not ended
+		answer(r) // the client has the answer, and the batch has not ended
 		found := make(chan *Kept, 1)
 		go func() { found <- b.tracer.Find(ctx, id) }()
 		synctest.Wait()
@@ -237,7 +236,7 @@ func TestFindWaitsForSpans(t *testing.T) {
 	})
 }
 
-// A rule keeps no more than its limit a second, and what is over it is counted.
+// A rule keeps no more than its limit per second, and counts further frames.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Ratio: new(1.0), Sampler: "ratio", MaxRate: 3, TailRate: 2}, stream.Policy{Mode: stream.Every})
@@ -261,7 +260,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// Each sampler decides by its own rule; a client that debugs is always heard.
+// Each sampler decides by its own rule; a client's debug decision always counts.
 func TestSamplers(t *testing.T) {
 	low, high := stream.TraceID{8: 0x10}, stream.TraceID{8: 0xf0}
 	for name, c := range map[string]struct {
@@ -293,7 +292,7 @@ func TestSamplers(t *testing.T) {
 	}
 }
 
-// A frame that is not kept allocates nothing in the hooks.
+// A frame without a kept trace allocates nothing in the hooks.
 func TestNotKeptDoesNotAllocate(t *testing.T) {
 	b := newBench(t, Config{Sampler: "ratio", Ratio: new(0.0), Dropped: new(false)}, stream.Policy{Mode: stream.Every})
 	r := b.submit(stream.Frame{})
@@ -334,7 +333,7 @@ func TestAttributesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkKept measures one kept frame, from its ending to its spans.
+// BenchmarkKept measures one kept frame, from ending to spans.
 func BenchmarkKept(b *testing.B) {
 	x := newBench(b, Config{Sampler: "ratio", Ratio: new(1.0), MaxRate: 1000000}, stream.Policy{Mode: stream.Every})
 	x.tracer.Close() // the benchmark builds the spans itself
@@ -364,8 +363,7 @@ type discard struct{}
 
 func (discard) Enqueue([]sdktrace.ReadOnlySpan) {}
 
-// A frame that the gate answered was not run: its trace has no such span, although it was
-// answered in a batch.
+// A frame answered by the gate was not run: the trace has no run span, although the answer came in a batch.
 func TestGated(t *testing.T) {
 	b := newBench(t, Config{Ratio: new(0.0), Gated: new(true)}, stream.Policy{Mode: stream.Every})
 	b.run(func(r *stream.Request) { r.Gated = true; answer(r) }, b.submit(stream.Frame{Seq: 1}))
@@ -381,7 +379,7 @@ func TestGated(t *testing.T) {
 	}
 }
 
-// The rule gated does not look at a frame that ends while its batch may still write to it.
+// The rule gated ignores a frame that ends while its batch may still write to the frame.
 func TestGatedAfterItsEnd(t *testing.T) {
 	b := newBench(t, Config{Ratio: new(0.0), Gated: new(true)}, stream.Policy{Mode: stream.Every})
 	r := b.submit(stream.Frame{Seq: 1})
