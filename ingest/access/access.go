@@ -109,8 +109,8 @@ func Everybody(quotas Quotas) *Access {
 	return &Access{open: true, sessions: NewSessions(0), accounts: NewAccounts(quotas)}
 }
 
-// MinKey is the least number of characters of the own key of a server that other machines can reach: they may try any
-// number of keys.
+// MinKey is the least number of characters of a server's own key when other machines can reach the server, and thus
+// try any number of keys.
 const MinKey = 16
 
 // ShortKey reports whether there is a key, of fewer characters than MinKey.
@@ -119,7 +119,7 @@ func ShortKey(key string) bool { return key != "" && utf8.RuneCountInString(key)
 // HasShortKey reports whether the server's own key is short, see ShortKey.
 func (a *Access) HasShortKey() bool { return ShortKey(a.key) }
 
-// start starts what authenticates outside the server: the provider of tokens, and the module in Python.
+// start starts the authentication outside the server: the provider of tokens, and the module in Python.
 func (a *Access) start(o Options) error {
 	if o.OIDC.Issuer != "" {
 		o.OIDC.Named, o.OIDC.Log = a.named, o.Log

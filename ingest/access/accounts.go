@@ -63,9 +63,9 @@ func CheckQuotas(own map[string]float64) error {
 
 // Bounds of accounts.
 const (
-	maxAccounts = 16384 // of addresses, and as many of principals; further ones share one
+	maxAccounts = 16384 // per kind, addresses and principals; further clients share an account
 	maxLabelled = 500   // principals with a name of their own in the metrics
-	sampled     = 64    // accounts of which the idle ones are forgotten for a new one
+	sampled     = 64    // accounts examined at a time to forget idle accounts
 )
 
 // Account is the account of one client. A nil Account is the account of the owner, and has no quotas.
@@ -73,10 +73,10 @@ type Account struct {
 	stream.Account
 	table    *Accounts
 	name     string             // in metrics; "" = not its own
-	own      map[string]float64 // its principal's quotas; guarded by the table
+	own      map[string]float64 // the principal's quotas; guarded by the table
 	gone     atomic.Bool
 	endpoint endpoints
-	Client   atomic.Value // the *ingest.Client of an address, which the gate keeps here
+	Client   atomic.Value // the gate's *ingest.Client of an address
 }
 
 // Core returns the part of the account for frames.
@@ -99,7 +99,7 @@ type Accounts struct {
 	addresses map[netip.Addr]*Account
 	names     map[string]*Account // by Principal.Key
 	labelled  int
-	others    [2]*Account // of addresses and of principals, when there is no room for one of their own
+	others    [2]*Account // shared accounts of addresses and of principals without room for their own
 	forgotten Use
 }
 
@@ -128,7 +128,8 @@ func (t *Accounts) Of(p *Principal) *Account {
 	}
 	if a != t.others[1] {
 		a.own = p.Quotas
-		a.SetLimits(t.quotas.limits(a.own), t.quotas.Burst) // the principal is another one than before: the file may have changed
+		// the principal may have new quotas: the file may have changed
+		a.SetLimits(t.quotas.limits(a.own), t.quotas.Burst)
 	}
 	p.account.Store(a)
 	return a
@@ -257,13 +258,12 @@ func (t *Accounts) Uses() []Use {
 	return out
 }
 
-// endpoints are the endpoints that the loads of an account have made.
+// endpoints are the endpoints created by loads of an account.
 type endpoints struct {
 	mu   sync.Mutex
-	made map[string]int // how many loads of each go on, during which it may be gone for a while
+	made map[string]int // the number of loads in progress, during which an endpoint may be missing for a while
 }
 
-// Loaded knows the models that are loaded.
 type Loaded interface {
 	// Versions returns the loaded versions of a model.
 	Versions(name string) []string
@@ -298,7 +298,7 @@ func (a *Account) Reserve(all Loaded, endpoint string, there bool) (settle func(
 	}, nil
 }
 
-// ForgetUnloaded gives back the endpoints that any client has unloaded.
+// ForgetUnloaded releases the account's endpoints that any client has unloaded.
 func (a *Account) ForgetUnloaded(all Loaded) {
 	e := &a.endpoint
 	e.mu.Lock()

@@ -16,8 +16,8 @@ func addressOf(i int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// TestAccountsAreBounded: there are so many accounts, of which idle ones are forgotten with their counts kept, and those that hold something
-// stay; beyond that clients share one, which has the quotas of one.
+// TestAccountsAreBounded: in a full table, idle accounts are forgotten and their counts kept, and accounts in use
+// stay. Further clients share an account with the quotas of one client.
 func TestAccountsAreBounded(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		two := 2
@@ -60,8 +60,8 @@ func TestAccountsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAccountsOfPrincipals: a principal has one account, also when it is read again, whose quotas are those of the newest; so many have their
-// name in the metrics.
+// TestAccountsOfPrincipals: a principal read again has the same account, with the newest quotas; a bounded number of
+// principals have their name in the metrics.
 func TestAccountsOfPrincipals(t *testing.T) {
 	one := 1
 	accounts := NewAccounts(Quotas{Streams: &one})
@@ -87,7 +87,7 @@ func TestAccountsOfPrincipals(t *testing.T) {
 	}
 }
 
-// TestAccountsForgottenInUse: a principal whose account was forgotten gets another one.
+// TestAccountsForgottenInUse: a principal with a forgotten account gets a new account.
 func TestAccountsForgottenInUse(t *testing.T) {
 	accounts := NewAccounts(Quotas{})
 	accounts.max = 1
@@ -101,7 +101,7 @@ func TestAccountsForgottenInUse(t *testing.T) {
 	}
 }
 
-// TestCheckQuotas names what is wrong.
+// TestCheckQuotas checks that errors name the quota.
 func TestCheckQuotas(t *testing.T) {
 	for name, n := range map[string]float64{"frame": 1, "frames": -1} {
 		if CheckQuotas(map[string]float64{name: n}) == nil {

@@ -50,7 +50,7 @@ func AddressText(a netip.Addr) string {
 // onConnection is the account of a connection without credentials.
 type onConnection struct {
 	account *Account
-	proxy   bool // the connection may be the connection of a proxy, whose requests name other addresses
+	proxy   bool // the connection may come from a proxy, and its requests name other addresses
 }
 
 // AccountAt returns the account of clients without credentials at a connection, or at the address in forwarded behind

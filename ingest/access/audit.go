@@ -14,7 +14,7 @@ import (
 
 // Bounds of the audit log.
 const (
-	maxTarget = 256 // bytes of what a client names
+	maxTarget = 256 // most bytes of a name from a client
 	// The lines of clients without valid credentials: a burst, and lines a second. Further acts are counted.
 	Strangers      = 20
 	StrangersBurst = 100
@@ -25,13 +25,13 @@ const (
 type Audit struct {
 	log       *slog.Logger
 	strangers *rate.Limiter // nil = clients need no credentials
-	left      atomic.Uint64 // acts of strangers that were not written since the last one that was
+	left      atomic.Uint64 // unwritten acts of strangers since the last written act of a stranger
 	lost      atomic.Uint64 // acts whose line could not be written
 	failing   atomic.Bool   // the last line could not be written
 	server    *slog.Logger  // the log of the server
 }
 
-// Stats returns how many acts have no line because it could not be written, and whether there is an audit log.
+// Stats returns the number of acts lost because the line could not be written, and whether there is an audit log.
 func (a *Audit) Stats() (lost uint64, on bool) {
 	if a == nil {
 		return 0, false
@@ -39,8 +39,8 @@ func (a *Audit) Stats() (lost uint64, on bool) {
 	return a.lost.Load(), true
 }
 
-// NewAudit returns an audit log that writes lines to log. open says that clients need no credentials. server is the
-// log of the server, for lines that cannot be written.
+// NewAudit returns an audit log that writes lines to log. open says that clients need no credentials. Lines that
+// cannot be written go to server, the log of the server.
 func NewAudit(log *slog.Logger, open bool, server *slog.Logger) *Audit {
 	a := &Audit{log: log, server: server}
 	if !open {

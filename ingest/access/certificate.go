@@ -17,11 +17,11 @@ type Authority struct {
 	file *textfile.Watched[*x509.CertPool]
 
 	mu    sync.Mutex
-	by    *x509.CertPool                 // with which those of valid were verified
-	valid map[*x509.Certificate]struct{} // of open connections, and of some that have ended
+	by    *x509.CertPool                 // authority used to verify the certificates in valid
+	valid map[*x509.Certificate]struct{} // of open connections, and of some ended connections
 }
 
-// maxValid is the largest number of certificates that are remembered as verified.
+// maxValid is the most certificates remembered as verified.
 const maxValid = 4096
 
 // OpenAuthority reads a file in PEM. When the file cannot be read again, the certificates stay and failed is called with

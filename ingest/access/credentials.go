@@ -10,8 +10,8 @@ import (
 type Credentials struct {
 	Keys         []string            // keys and tokens, by order of preference
 	Session      string              // the value of the session cookie; "" = none
-	Certificates []*x509.Certificate // the client's certificate first, then its issuers
-	Conn         net.Conn            // the connection; nil = there is none
+	Certificates []*x509.Certificate // the client's certificate first, then the issuers
+	Conn         net.Conn            // nil = no connection
 	Remote       net.Addr            // the address of the client, without a connection; nil = the program that embeds the server
 	Forwarded    string              // the last line of X-Forwarded-For; ignored unless the connection is of a trusted proxy
 }
@@ -34,7 +34,7 @@ const (
 	Expired
 	Denied     // the client has not the role, or may not use the model
 	TooMany    // attempts to log in, of an address or at once
-	NoOutcomes // how many outcomes there are
+	NoOutcomes // the number of outcomes
 )
 
 // KeyName is the name of the header, cookie, query option and metadata of a key.

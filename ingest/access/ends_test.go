@@ -12,7 +12,8 @@ import (
 	"millrace/internal/role"
 )
 
-// TestCredentialsEnd: what was begun with a session ends with the logout, with a token when that expires, and with any when its roles are changed.
+// TestCredentialsEnd: connections begun with a session end with the logout, connections begun with a token when the
+// token expires, and all connections when the roles change.
 func TestCredentialsEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	watch, _ := NewKey("watch", Grant{Roles: []string{"watch"}})

@@ -20,13 +20,14 @@ const (
 // checkInterval is the time between two looks at a file.
 const checkInterval = time.Second
 
-// parse decodes YAML. Errors have none of its text, which has digests.
+// parse decodes YAML. Errors quote no text, which contains digests.
 func parse(text []byte, v any) error {
 	return yamltext.Decode(text, yamltext.Limit{Bytes: maxFile, Tokens: maxFile}, v, true)
 }
 
-// writeFile replaces a file. A new one may be read by its owner only, which is that of its folder when root makes it; another keeps its owner
-// and its mode, so that a server that could read it still can. Behind a link, it is the file that is replaced.
+// writeFile replaces a file. Only the owner may read a new file; when root creates the file, the owner of the folder
+// becomes the owner of the file. A replaced file keeps owner and mode, so that the server can still read the file.
+// For a link, writeFile replaces the target of the link.
 func writeFile(path string, v any) error {
 	text, err := yamltext.Encode(v)
 	if err != nil {
@@ -60,7 +61,7 @@ func writeFile(path string, v any) error {
 	return err
 }
 
-// Lock keeps other programs that call it from changing the files of a folder, until unlock is called.
+// Lock excludes other callers of Lock, in any program, from changing the files of a folder until unlock is called.
 func Lock(path string) (unlock func(), err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -72,11 +73,11 @@ func Lock(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return func() { _ = dir.Close() }, nil // which ends the lock
+	return func() { _ = dir.Close() }, nil // closing ends the lock
 }
 
-// watch reads a file for the first time, and again when it changes. failed is called when the file cannot be read again, and what it
-// had stays; with nil when it can be.
+// watch reads a file, and reads the file again after each change. When reading again fails, watch keeps the previous
+// content and calls failed with the error; when reading succeeds again, watch calls failed with nil.
 func watch[T any](path string, parse func(text []byte, path string) (T, error), failed func(error)) (*textfile.Watched[T], error) {
 	return textfile.Open(textfile.Options[T]{
 		Paths: []string{path}, Most: maxFile, Every: checkInterval, Failed: failed,

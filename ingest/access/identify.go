@@ -57,10 +57,11 @@ func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outco
 		if p = a.current(p, now); p != nil {
 			return p, Allowed, nil
 		}
-		a.sessions.End(c.Session) // of a key or user that is gone
+		a.sessions.End(c.Session) // of a removed key or user
 	}
 	if len(c.Certificates) > 0 && a.clients != nil {
-		if err := a.clients.Check(c.Certificates, now); err != nil { // it was valid when the connection began
+		// the certificate was valid at the begin of the connection
+		if err := a.clients.Check(c.Certificates, now); err != nil {
 			return nil, Expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate is not valid any more: connect again with a new one")
 		}
 		name, err := NameOf(c.Certificates[0])
@@ -82,7 +83,7 @@ func (a *Access) identify(ctx context.Context, c Credentials) (*Principal, Outco
 	return nil, Missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
 }
 
-// wants returns the credentials that clients may send, for errors.
+// wants returns the credentials accepted from clients, for errors.
 func (a *Access) wants() string {
 	var ways []string
 	if a.key != "" || a.keys != nil {
@@ -112,7 +113,7 @@ func (a *Access) named(key, name string, roles *role.Set) *Principal {
 		if u, there := a.users.Current(name, time.Now()); u != nil && u.Entry == "" {
 			p.Roles, p.Models, p.Quotas, p.Listed = u.Roles, u.Models, u.Quotas, true
 		} else if there {
-			p.Roles, p.Listed = 0, true // it has expired, or is of another user
+			p.Roles, p.Listed = 0, true // the entry has expired, or belongs to another user
 		}
 	}
 	return p
@@ -142,12 +143,12 @@ func (a *Access) listed(p *Principal, now time.Time) *Principal {
 		}
 	case "user":
 		again, _ := a.users.Current(name, now)
-		if again == nil || again.Entry != p.Entry { // another password, or another user of that name
+		if again == nil || again.Entry != p.Entry { // another password, or another user with the same name
 			return nil
 		}
 		return again
 	}
-	roles := &p.Roles // those of the token, unless an entry had others
+	roles := &p.Roles // the roles of the token, unless an entry had others
 	if kind != "oidc" {
 		roles = nil
 	}

@@ -168,7 +168,7 @@ func keysByID(text []byte, path string) (map[string]*known, error) {
 	byID := make(map[string]*known, len(keys))
 	for i := range keys {
 		k := &keys[i]
-		roles, _ := k.check() // which has passed
+		roles, _ := k.check() // passed at load
 		e := &known{expires: k.Expires, principal: &Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles, Models: k.Models, Quotas: k.Quotas}}
 		if _, err := hex.Decode(e.sum[:], []byte(k.SHA256)); err != nil {
 			return nil, err

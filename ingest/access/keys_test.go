@@ -11,7 +11,7 @@ import (
 	"millrace/internal/role"
 )
 
-// TestKeys: a key is known by its text, until it expires, and by nothing else; the file has no key.
+// TestKeys: only the text of a key identifies the key, until the key expires; the file contains no key.
 func TestKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	now := time.Now()
@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 		{soonText, now.Add(time.Hour), "", true},
 		{everText[:len(everText)-1] + "!", now, "", false},
 		{everText + "A", now, "", false},
-		{soonText[:15] + everText[15:], now, "", false}, // the id of one, the secret of another
+		{soonText[:15] + everText[15:], now, "", false}, // the id of one key, the secret of another
 		{"mr_" + ever.ID + "_" + ever.SHA256[:26], now, "", false},
 		{"", now, "", false},
 	} {
@@ -73,7 +73,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestFaultsAreToldOnce: of a file that cannot be read again, each fault is told once, and that it is over; what the file had is valid meanwhile.
+// TestFaultsAreToldOnce: when a file can no longer be read, each fault, and its end, is reported once; the previous
+// content stays valid meanwhile.
 func TestFaultsAreToldOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	key, text := NewKey("cam", Grant{Roles: []string{"infer"}})
@@ -113,7 +114,7 @@ func TestFaultsAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	looks("keys.yaml: ")
-	if err := os.Rename(path+".away", path); err != nil { // the file as it was
+	if err := os.Rename(path+".away", path); err != nil { // the file as before
 		t.Fatal(err)
 	}
 	looks("<nil>")

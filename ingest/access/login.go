@@ -10,7 +10,7 @@ import (
 
 // Bounds of logins with passwords.
 const (
-	maxLogins = 32 // passwords that are checked or wait for the check
+	maxLogins = 32 // passwords being checked or waiting for the check
 	loginTime = 20 * time.Second
 )
 
@@ -50,7 +50,7 @@ func (a *Access) Password(ctx context.Context, name, password string) (*Principa
 	if a.module == nil {
 		return nil, nil
 	}
-	// The module checks every name, so that the time of an answer does not tell which names are in the file.
+	// The module checks every name, so that the response time does not reveal the names in the file.
 	id, err := a.module.Authenticate(ctx, name, password)
 	if err != nil || id == "" {
 		return nil, err
@@ -70,5 +70,5 @@ func (a *Access) Begin(p *Principal) (string, error) {
 	return text, err
 }
 
-// End ends the session of a cookie, and returns the principal of the session; nil = there is no such session.
+// End ends the session of a cookie, and returns the principal of the session; nil = no session.
 func (a *Access) End(text string) *Principal { return a.sessions.End(text) }

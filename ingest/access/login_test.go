@@ -10,7 +10,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// TestLoginsAtOnce: a login beyond the logins that are checked or wait for the check is refused and counted.
+// TestLoginsAtOnce: a login is refused and counted when maxLogins logins are being checked or waiting.
 func TestLoginsAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
 	eva := User{Name: "eva", Password: hashWith(hashing{memory: 8, passes: 1, threads: 1}, "secret"), Grant: Grant{Roles: []string{"infer"}}}

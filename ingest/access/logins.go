@@ -11,14 +11,14 @@ import (
 const (
 	loginBurst    = 10
 	loginInterval = 2 * time.Second
-	maxAddresses  = 65536 // that are remembered
+	maxAddresses  = 65536 // addresses remembered
 )
 
 // Logins bounds the attempts of each address to log in. Logins is safe for concurrent use.
 type Logins struct {
 	mu  sync.Mutex
 	of  map[netip.Addr]*rate.Limiter
-	all *rate.Limiter // of the addresses for which there is no room
+	all *rate.Limiter // shared by the addresses beyond maxAddresses
 }
 
 // NewLogins returns Logins without attempts.

@@ -15,20 +15,20 @@ import (
 	"millrace/stream"
 )
 
-// moduleScript is the file of the Python package that calls a module's function.
+// moduleScript is the file of the Python package that calls the function of a module.
 const moduleScript = "millrace/_users.py"
 
 const (
-	moduleStart = 30 * time.Second // for the interpreter and what the module imports
-	moduleCall  = 10 * time.Second // for a call of its function
+	moduleStart = 30 * time.Second // for the interpreter and the module's imports
+	moduleCall  = 10 * time.Second // for a call of the module's function
 	maxAnswer   = 64 << 10         // bytes of a line from the child
 )
 
-// Module is a file in Python with the function authenticate_user(username, password), which returns the id of the user, or None. It
-// runs in a child process, one call at a time. It is safe for concurrent use.
+// Module is a file in Python with the function authenticate_user(username, password), which returns the user's id, or
+// None. The module runs in a child process, one call at a time. Module is safe for concurrent use.
 type Module struct {
 	o    ModuleOptions
-	turn chan struct{} // held by who uses what follows
+	turn chan struct{} // held by the user of the fields below
 	proc *child.Process
 	in   *bufio.Reader
 }
@@ -58,7 +58,7 @@ type moduleAnswer struct {
 	Error string  `json:"error"`
 }
 
-// start starts the child and waits until it has loaded the module.
+// start starts the child and waits until the child has loaded the module.
 func (m *Module) start(ctx context.Context) error {
 	dir, err := files.Unpack("")
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *Module) stop() {
 	m.proc = nil
 }
 
-// Authenticate returns the id that the function returns for a name and a password; "" for None.
+// Authenticate returns the module's user id for a name and a password; "" for None.
 func (m *Module) Authenticate(ctx context.Context, name, password string) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
@@ -130,7 +130,7 @@ func (m *Module) Authenticate(ctx context.Context, name, password string) (strin
 	}
 	switch {
 	case err != nil:
-		m.stop() // what it answers later would be taken for the answer of another call
+		m.stop() // a late answer would be taken for the answer of another call
 		return "", err
 	case a.Error != "":
 		return "", errors.New(a.Error)
@@ -143,7 +143,7 @@ func (m *Module) Authenticate(ctx context.Context, name, password string) (strin
 	return *a.User, nil
 }
 
-// Close ends the child. A call that goes on has its answer before.
+// Close ends the child, after the answer to a call in progress.
 func (m *Module) Close() {
 	<-m.turn
 	defer func() { m.turn <- struct{}{} }()

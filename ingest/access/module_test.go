@@ -14,7 +14,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// lines are what a logger wrote.
+// lines are the lines written by a logger.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,7 +32,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestModule: users are those whom the module's function names; its errors have no password, and a call that ends the process fails alone.
+// TestModule: the module's function determines the users; errors of the function contain no password, and a call that
+// ends the process fails alone.
 func TestModule(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.py")
 	write := func(text string) {

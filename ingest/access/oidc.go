@@ -21,7 +21,7 @@ import (
 // OIDCOptions configure NewOIDC.
 type OIDCOptions struct {
 	Issuer     string // URL
-	Audience   string // that a token must be for
+	Audience   string // required audience of a token
 	UserClaim  string // the claim with the name of the user
 	RolesClaim string // the claim with the names of roles, parts separated by dots; "" = tokens have none
 	// Named returns a new principal of a user; roles are the roles of the token, nil = the options name no claim with roles.
@@ -31,13 +31,14 @@ type OIDCOptions struct {
 }
 
 const (
-	// The most requests to the provider: a burst, and then one in each interval. A token with an unknown key id leads to one.
+	// The bounds of requests to the provider: a burst, and a request per interval. A token with an unknown key id
+	// causes a request.
 	askInterval = 5 * time.Second
 	askBurst    = 3
 	askTimeout  = 10 * time.Second
 	firstAsk    = 2 * time.Second // how long the start of the server waits
 
-	maxTokens   = 4096    // verified ones that are remembered
+	maxTokens   = 4096    // verified tokens remembered
 	maxToken    = 8 << 10 // bytes
 	maxAskBytes = 1 << 20 // of an answer of the provider
 )
@@ -141,7 +142,7 @@ func (d *OIDC) Authenticate(ctx context.Context, text string, now time.Time) (p 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.verified) >= maxTokens {
-		for k, t := range d.verified { // those that have expired, and any one besides
+		for k, t := range d.verified { // expired tokens, and any further token
 			if delete(d.verified, k); len(d.verified) < maxTokens && now.Before(t.until) {
 				break
 			}
@@ -180,10 +181,11 @@ func (d *OIDC) tokenOf(t *oidc.IDToken) (token, error) {
 	return out, nil
 }
 
-// rolesIn returns the names in a claim, which is a list, or a text with spaces between them. Dots lead into objects.
+// rolesIn returns the names in a claim, either a list or a text with spaces between the names. Dots lead into
+// objects.
 func rolesIn(claims map[string]any, path string) (names []string) {
 	var v any = claims
-	if at, ok := claims[path]; ok { // a name with dots, such as https://example.org/roles
+	if at, ok := claims[path]; ok { // a name with dots, for example https://example.org/roles
 		v = at
 	} else {
 		for part := range strings.SplitSeq(path, ".") {

@@ -19,12 +19,12 @@ import (
 	"millrace/internal/role"
 )
 
-// provider is an OpenID provider that publishes its keys, and signs what it is told to.
+// provider is an OpenID provider for tests: publishes keys, and signs any claims.
 type provider struct {
 	*httptest.Server
 	key    *rsa.PrivateKey
 	id     atomic.Value // of the key
-	asked  atomic.Int64 // for its keys
+	asked  atomic.Int64 // requests for the keys
 	closed atomic.Bool
 }
 
@@ -55,7 +55,7 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// token signs claims, with alg and key where they are given.
+// token signs claims, with alg and key if given.
 func (p *provider) token(t *testing.T, claims map[string]any, alg jose.SignatureAlgorithm, key any) string {
 	t.Helper()
 	if key == nil {
@@ -72,7 +72,7 @@ func (p *provider) token(t *testing.T, claims map[string]any, alg jose.Signature
 	return text
 }
 
-// claimsOf returns those of a valid token, with changes; nil removes one.
+// claimsOf returns the claims of a valid token, with changes; nil removes a claim.
 func (p *provider) claimsOf(changes map[string]any) map[string]any {
 	now := time.Now()
 	c := map[string]any{"iss": p.URL, "aud": "millrace", "sub": "u7", "name": "eva", "iat": now.Unix(), "exp": now.Add(time.Hour).Unix(), "realm": map[string]any{"roles": []string{"millrace:watch", "other", "infer"}}}
@@ -111,8 +111,8 @@ func TestHungProvider(t *testing.T) {
 	d.Close()
 }
 
-// TestOIDC: a token is valid that the provider has signed for the audience, until it expires; forged ones are refused, and do not
-// make the server ask the provider without bound.
+// TestOIDC: a token signed by the provider for the audience is valid until the token expires. Forged tokens are
+// refused, and cause only a bounded number of requests to the provider.
 func TestOIDC(t *testing.T) {
 	p := newProvider(t)
 	o := OIDCOptions{Issuer: p.URL, Audience: "millrace", UserClaim: "name", RolesClaim: "realm.roles", Named: plain, Log: slog.New(slog.DiscardHandler)}
@@ -168,7 +168,8 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// TestOIDCWithoutProvider: while the provider does not answer, tokens are refused; when it answers, they are valid without a restart.
+// TestOIDCWithoutProvider: while the provider does not answer, tokens are refused; afterwards tokens are valid
+// without a restart.
 func TestOIDCWithoutProvider(t *testing.T) {
 	p := newProvider(t)
 	p.closed.Store(true)

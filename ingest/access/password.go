@@ -12,7 +12,7 @@ import (
 	"millrace/internal/secret"
 )
 
-// hashing are the parameters of Argon2id: those that RFC 9106, section 4, recommends where memory is limited.
+// hashing are the parameters of Argon2id, as recommended in RFC 9106, section 4, for limited memory.
 type hashing struct {
 	memory  uint32 // KiB
 	passes  uint32
@@ -21,7 +21,7 @@ type hashing struct {
 
 var recommended = hashing{memory: 64 << 10, passes: 3, threads: 4}
 
-// The largest parameters of a hash that is in a file.
+// The largest parameters of a hash in a file.
 const (
 	maxHashMemory = 1 << 20 // KiB
 	maxPasses     = 32
@@ -75,10 +75,10 @@ func parseHash(text string) (h hashing, salt, sum []byte, err error) {
 	return h, salt, sum, nil
 }
 
-// bytes is the memory that hashing takes.
+// bytes is the memory used by hashing.
 func (h hashing) bytes() int64 { return int64(h.memory) << 10 }
 
-// verify reports whether a password has a hash that was parsed before.
+// verify reports whether a password matches a parsed hash.
 func (h hashing) verify(password string, salt, sum []byte) bool {
 	got := argon2.IDKey([]byte(password), salt, h.passes, h.memory, h.threads, uint32(len(sum)))
 	return secret.Equal(string(got), string(sum))

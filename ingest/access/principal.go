@@ -21,16 +21,17 @@ type Principal struct {
 	Name    string // in logs and the metadata of workers
 	Roles   role.Set
 	Expires time.Time // when the credentials expire; zero = not by themselves
-	Listed  bool      // the roles and models are those of an entry of the file of users
-	Models  []string  // patterns of the only models that it may use; nil = all
+	Listed  bool      // an entry of the file of users determines roles and models
+	Models  []string  // patterns of the permitted models; nil = all
 	Session string    // the id of the session by which it authenticated; "" = by other credentials
 	Entry   string    // distinguishes the entry of a user from another one of the same name, and with another password; "" = no user's
 
-	Certificates []*x509.Certificate // the client certificate by which it authenticated, and those between it and the authority
+	// the client certificate of the principal, and the certificates up to the authority
+	Certificates []*x509.Certificate
 
 	Quotas  map[string]float64      // by their names, in place of the settings
 	account atomic.Pointer[Account] // see Accounts.Of
-	Client  atomic.Value            // the *ingest.Client of the principal, which the gate keeps here
+	Client  atomic.Value            // the gate's *ingest.Client of the principal
 }
 
 // In returns p in the session with an id.

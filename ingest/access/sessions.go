@@ -12,7 +12,7 @@ import (
 // Bounds of sessions.
 const (
 	maxSessions = 10000
-	maxOfOne    = 100 // of one principal: the oldest ends when there would be more
+	maxOfOne    = 100 // per principal: a further session ends the oldest
 )
 
 // Sessions are the sessions of browsers after a login. Sessions is safe for concurrent use.
@@ -20,7 +20,7 @@ type Sessions struct {
 	lasts time.Duration
 
 	mu sync.Mutex
-	of map[[sha256.Size]byte]*session // by the hash of what the cookie has
+	of map[[sha256.Size]byte]*session // by the hash of the cookie's text
 	by map[string][]*session          // by the principal's key, the oldest first
 }
 
@@ -29,10 +29,10 @@ type session struct {
 	principal *Principal // with the session's id
 	until     time.Time
 
-	listed, now *Principal // the last one that As was called with, and what it returned
+	listed, now *Principal // argument and result of the last call of As
 }
 
-// NewSessions returns sessions that end after a time.
+// NewSessions returns sessions with the duration lasts.
 func NewSessions(lasts time.Duration) *Sessions {
 	return &Sessions{lasts: lasts, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
 }
@@ -100,7 +100,7 @@ func (s *Sessions) As(id string, p *Principal, now time.Time) *Principal {
 	return one.now
 }
 
-// End ends the session of a cookie, and returns the principal of the session; nil = there is no session.
+// End ends the session of a cookie, and returns the principal of the session; nil = no session.
 func (s *Sessions) End(text string) *Principal {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 const (
 	TicketTime      = 30 * time.Second // how long a ticket is valid
 	maxTickets      = 10000
-	maxTicketsOfOne = 256 // of one client
+	maxTicketsOfOne = 256 // per client
 )
 
 // Tickets authenticate the WebSocket of a browser, because a browser's WebSocket cannot send a header. An
@@ -25,10 +25,10 @@ type Tickets struct {
 	first time.Time                    // no ticket expires before
 }
 
-// ticket is a ticket that was not used.
+// ticket is an unused ticket.
 type ticket struct {
 	until time.Time
-	of    *Principal // who requested the ticket; nil = clients need no credentials
+	of    *Principal // owner of the ticket; nil = clients need no credentials
 	by    *Account
 }
 
@@ -55,12 +55,13 @@ func (t *Tickets) Mint(of *Principal, by *Account, now time.Time) (string, error
 	return text, nil
 }
 
-// removeExpired is called with mu. It looks at the tickets only when one may have expired: requests that are refused cost little.
+// The caller of removeExpired holds mu. removeExpired examines the tickets only when a ticket may have expired:
+// refused requests cost little.
 func (t *Tickets) removeExpired(now time.Time) {
 	if !now.After(t.first) {
 		return
 	}
-	t.first = now.Add(TicketTime) // that of the next one at the earliest
+	t.first = now.Add(TicketTime) // the earliest expiry of a later ticket
 	for k, one := range t.valid {
 		switch {
 		case now.After(one.until):

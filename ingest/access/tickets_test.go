@@ -8,12 +8,11 @@ import (
 	"millrace/stream"
 )
 
-// A ticket is good for as long as it says, once; when all are out, those that are
-// no longer good make room.
+// A ticket is valid once, until its expiry; when no further ticket is available, expired tickets make room.
 func TestTicketsExpire(t *testing.T) {
 	var out Tickets
 	accounts, minted, now := NewAccounts(Quotas{}), 0, time.Now()
-	anyone := func() *Principal { // one client has fewer tickets than there may be in all
+	anyone := func() *Principal { // a single client may have fewer tickets than all clients together
 		minted++
 		return &Principal{Key: strconv.Itoa(minted / maxTicketsOfOne)}
 	}
@@ -57,8 +56,8 @@ func TestTicketsExpire(t *testing.T) {
 	}
 }
 
-// One client cannot take the tickets of others: it has a bound of its own, which used and
-// expired tickets do not count towards.
+// A client cannot use up the tickets of other clients: each client has a bound, and used and expired tickets do not
+// count.
 func TestTicketsOfOneClient(t *testing.T) {
 	var out Tickets
 	now := time.Now()

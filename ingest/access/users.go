@@ -99,11 +99,11 @@ type Users struct {
 	turns chan struct{}
 }
 
-// maxHashing is the largest number of passwords that are hashed at once.
+// maxHashing is the most passwords hashed at once.
 const maxHashing = 2
 
-// hashingAtOnce returns the number of passwords that are hashed at once. A hash has four threads and takes as many
-// processors, so that a machine with few processors hashes one password at once.
+// hashingAtOnce returns the number of passwords hashed at once. A hash runs in four threads on as many processors, so
+// that a machine with few processors hashes a single password at a time.
 func hashingAtOnce() int { return max(1, min(maxHashing, processors.Real()/2)) }
 
 // OpenUsers reads a file. When the file cannot be read again, the users stay and failed is called with the error; when
@@ -121,7 +121,7 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 	byName := make(map[string]*known, len(users))
 	for i := range users {
 		u := &users[i]
-		roles, _ := u.check() // which has passed
+		roles, _ := u.check() // passed at load
 		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas, Entry: u.Password}}
 	}
 	return byName, nil
@@ -130,7 +130,7 @@ func usersByName(text []byte, path string) (map[string]*known, error) {
 // Recheck makes the next call look at the file.
 func (u *Users) Recheck() { u.file.Recheck() }
 
-// absent is the hash for the name of no user, so that the answer takes as long as for a user.
+// absent is the hash for unknown names, so that the answer takes as long as for a user.
 var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
 
 // Authenticate returns the principal with a name and a password, or nil. Authenticate charges the memory for hashing
@@ -155,7 +155,7 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 	case <-ctx.Done():
 		return nil, stream.Errorf(stream.Timeout, "", "many passwords are being checked: try again later")
 	}
-	defer bulk.Occupy()() // what else takes long gives way
+	defer bulk.Occupy()() // other long computations yield
 	refund, err := charge(h.bytes())
 	if err != nil {
 		return nil, err

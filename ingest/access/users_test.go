@@ -21,12 +21,12 @@ import (
 	"millrace/stream"
 )
 
-// quick are parameters with which a test does not wait for hashing.
+// quick are parameters for fast hashing in tests.
 var quick = hashing{memory: 64, passes: 1, threads: 1}
 
 func free(int64) (func(), error) { return func() {}, nil }
 
-// TestPasswords: a hash is that of the reference implementation, and verifies its password alone.
+// TestPasswords: a hash equals the hash of the reference implementation, and matches only its password.
 func TestPasswords(t *testing.T) {
 	const made = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQxMjM0$WCWoVrX8cKhvU2xr3CJU1MZM1QSyRMrpwJa54SQ6Mkg"
 	for _, text := range []string{made, hashWith(quick, "correct horse")} {
@@ -51,7 +51,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestUsers: a user is who has the name and the password, until the entry expires; memory for hashing is charged and given back.
+// TestUsers: name and password identify a user, until the entry expires; memory for hashing is charged and released.
 func TestUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
 	now := time.Now()
@@ -107,8 +107,9 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestHashingIsBounded: no more passwords are hashed at once than the processors allow, and maxHashing, and each occupies a processor, so that
-// other long computations give way; others wait until their request ends.
+// TestHashingIsBounded: at most maxHashing passwords, and no more than the processors allow, are hashed at once. Each
+// hash occupies a processor, so that other long computations yield; further logins wait until the end of their
+// request.
 func TestHashingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
 	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"), Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
@@ -156,7 +157,8 @@ func hashingIsBounded(t *testing.T, path string, want int) {
 	}
 }
 
-// TestSessions: a session is known by its text alone, ends when it is ended or its time is over, and those of one principal are bounded.
+// TestSessions: only the text identifies a session; a session ends by End or by time, and the sessions of a principal
+// are bounded.
 func TestSessions(t *testing.T) {
 	now := time.Now()
 	s := NewSessions(time.Hour)
@@ -169,7 +171,7 @@ func TestSessions(t *testing.T) {
 		}
 		return text
 	}
-	of := func(p *Principal) *Principal { // of those that were begun with, by their names
+	of := func(p *Principal) *Principal { // maps p to eva or other by key
 		for _, one := range []*Principal{eva, other} {
 			if p != nil && p.Key == one.Key && p.Session != "" {
 				return one
@@ -215,7 +217,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestLogins: an address has a burst of attempts, which no other address loses, and one more for each interval.
+// TestLogins: an address has a burst of attempts, independent of other addresses, and a further attempt per interval.
 func TestLogins(t *testing.T) {
 	now := time.Now()
 	l := NewLogins()
@@ -257,7 +259,8 @@ func FuzzHash(f *testing.F) {
 	})
 }
 
-// TestNewFileIsOfItsFolder: a file that root makes belongs to the owner of its folder, so that a server that runs as that user reads it.
+// TestNewFileIsOfItsFolder: a file created by root belongs to the owner of the folder, so that a server running as
+// the same user can read the file.
 func TestNewFileIsOfItsFolder(t *testing.T) {
 	dir, owner := t.TempDir(), os.Getuid()
 	if owner == 0 {

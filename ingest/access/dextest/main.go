@@ -1,8 +1,8 @@
 // Dextest is an OpenID provider for tests: dex, in memory, at a free port of this machine.
 //
-// It prints the URL of the issuer, and rotates its keys for each line "rotate" of its standard
-// input, at whose end it ends. The users eva and max have the password "secret" and get tokens by
-// the grant password for the clients millrace and other, whose secret is "client".
+// Dextest prints the URL of the issuer, and rotates the issuer's keys for each line "rotate" on standard input; at
+// the end of the input dextest exits. The users eva and max have the password "secret" and get tokens by the grant
+// password for the clients millrace and other; both clients have the secret "client".
 package main
 
 import (
@@ -113,7 +113,7 @@ func fill(ctx context.Context, store storage.Storage) error {
 	return store.CreateConnector(ctx, storage.Connector{ID: "local", Type: "local", Name: "local"})
 }
 
-// rotate has dex rotate its keys, as if their time were over.
+// rotate makes dex rotate its keys, as after the end of the keys' time.
 func rotate(ctx context.Context, store storage.Storage, open func() (signer.Signer, error)) error {
 	err := store.UpdateKeys(ctx, func(k storage.Keys) (storage.Keys, error) {
 		k.NextRotation = time.Now().Add(-time.Second)
