@@ -10,10 +10,9 @@ import (
 	"millrace/stream"
 )
 
-// Check checks by the form of an address whether a request may name it: only addresses
-// with schemes that a kind allows requests to name. Files, devices, folders and
-// commands come from the configuration only. Errors are *stream.Error about field and
-// never contain the address.
+// Check checks by the form of an address whether a request may name the address: the scheme must be allowed for
+// requests. Only the configuration may name files, devices, folders and commands. Errors are *stream.Error about
+// field and never contain the address.
 func Check(field, address string) error {
 	if video.Redacted(address) {
 		return stream.Errorf(stream.InvalidArgument, field, "has *** in the place of a user name, password or token, which the server does not show: write the address with them")
@@ -38,8 +37,7 @@ func Check(field, address string) error {
 // allowPrivate says how private addresses are allowed.
 const allowPrivate = "sources.allow_private (--sources-allow-private) allows private addresses; a change of it needs a restart of the server"
 
-// Public allows public addresses of other machines: it is video.Options.Allow for sources
-// that a request named.
+// Public allows public addresses of other machines: Public is video.Options.Allow for sources named by a request.
 func Public(a netip.Addr) error {
 	if err := video.CheckPublic(a); err != nil {
 		return fmt.Errorf("%w: %s", err, allowPrivate)

@@ -1,7 +1,6 @@
-// Package sources reads video into the server: it decides which addresses a request may
-// name, reads frames into leased memory, and opens a source again that fails, ends or
-// stops sending.
+// Package sources reads video into the server: package sources decides which addresses a request may name, reads
+// frames into leased memory, and reopens a source after a failure, an end or a stall.
 //
-// It owns the supervision of one source: opening, reading, waiting, opening again. It
-// must not know protocols, models or where frames go. All adapters share it.
+// Package sources owns the supervision of a source: opening, reading, waiting, reopening. It must not know protocols,
+// models or the destination of frames. All adapters share package sources.
 package sources

@@ -16,8 +16,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// examples puts what the examples of sources name into a folder of its own, where the
-// test goes on.
+// examples creates the files named in the examples of sources in a temporary folder, and makes the folder the working
+// directory.
 func examples(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -36,7 +36,7 @@ func examples(t *testing.T) {
 	}
 }
 
-// Every kind of source keeps to what Kind, Settings and Reader say.
+// Every kind of source satisfies the documentation of Kind, Settings and Reader.
 func TestEverySource(t *testing.T) {
 	examples(t)
 	for _, k := range sources.Kinds() {
@@ -61,8 +61,7 @@ func TestEverySource(t *testing.T) {
 	}
 }
 
-// endsWithContext runs a source until its first frame, or its first failure, and ends it
-// then.
+// endsWithContext runs a source until its first frame or first failure, and then ends the source.
 func endsWithContext(t *testing.T, k sources.Kind, address string, memory *buf.Pool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -93,8 +92,7 @@ func endsWithContext(t *testing.T, k sources.Kind, address string, memory *buf.P
 	}
 }
 
-// A timed source without memory loses its frames at their times, and ends with its
-// context.
+// A timed source without memory loses its frames at their times, and ends with its context.
 func TestLostFramesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

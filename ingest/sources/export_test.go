@@ -15,7 +15,7 @@ func OpenLimitForTest(places int) func(context.Context) (leave func(), err error
 
 const OpenHold = openHold
 
-// KeyForTest returns what inputs of one shared source have in common.
+// KeyForTest returns the key shared by the inputs of a shared source.
 func (i Input) KeyForTest() string { return i.key() }
 
 // StallTimeoutForTest returns how long Next waits for a frame.
@@ -23,5 +23,6 @@ func (c *Video) StallTimeoutForTest(fps float64) time.Duration {
 	return cmp.Or(c.options("rtsp://127.0.0.1:9/live", Env{FPS: fps}).StallTimeout, video.DefaultStallTimeout)
 }
 
-// RemoveForTest does the first step of the end of a subscription to a shared source, which another goroutine does next.
+// RemoveForTest takes the first step of ending a subscription to a shared source. Another goroutine takes the next
+// step.
 func (h *Hub) RemoveForTest(s *Subscription) { h.open[s.in.key()].remove(s) }

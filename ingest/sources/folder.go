@@ -38,10 +38,10 @@ func init() {
 	})
 }
 
-// Folder reads the pictures of a folder at a rate. It has no settings of its own.
+// Folder reads the pictures of a folder at a rate. Folder has no settings.
 type Folder struct{}
 
-// folderPath returns the path of an address such as folder:/x or folder:///x.
+// folderPath returns the path of an address, for example folder:/x or folder:///x.
 func folderPath(address string) string {
 	path := address[len(schemeFolder)+1:]
 	if rest, ok := strings.CutPrefix(path, "//"); ok && strings.HasPrefix(rest, "/") {
@@ -67,8 +67,8 @@ func (c *Folder) Open(_ context.Context, address string, e Env) (Reader, error) 
 	return f, f.list()
 }
 
-// folder reads the files of a folder whose names end like those of pictures, in the
-// natural order of their names. They are not decoded.
+// folder reads the files with a picture's name extension in a folder, in the natural order of their names, without
+// decoding.
 type folder struct {
 	path   string
 	fps    float64
@@ -79,7 +79,7 @@ type folder struct {
 	sent  int64
 }
 
-// list reads the names of the pictures. It returns an error if there is none.
+// list reads the names of the pictures. Without pictures list returns an error.
 func (f *folder) list() error {
 	entries, err := os.ReadDir(f.path)
 	switch {
@@ -107,7 +107,7 @@ func (f *folder) Info() Info { return Info{FPS: f.fps, Ends: true, Timed: true} 
 // Close implements Reader.
 func (f *folder) Close() error { return nil }
 
-// Next implements Reader. A folder that loops is listed again each time.
+// Next implements Reader. A looping folder is listed again on each pass.
 func (f *folder) Next() (stream.Frame, error) {
 	if len(f.names) == 0 {
 		if !f.loop {
@@ -127,10 +127,10 @@ func (f *folder) Next() (stream.Frame, error) {
 	return out, nil
 }
 
-// read reads a picture into the frame. Without memory for it the frame has no lease.
+// read reads a picture into the frame. Without memory the frame has no lease.
 func (f *folder) read(name string, to *stream.Frame) error {
 	path := filepath.Join(f.path, name)
-	st, err := os.Stat(path) // before it is opened, because opening a pipe may block
+	st, err := os.Stat(path) // before opening, because opening a pipe may block
 	switch {
 	case err != nil:
 		return cause(err)
@@ -163,7 +163,7 @@ func (f *folder) read(name string, to *stream.Frame) error {
 	return nil
 }
 
-// cause removes the path from an error, because clients may not see it.
+// cause removes the path from an error, because clients may not see the path.
 func cause(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -172,8 +172,7 @@ func cause(err error) error {
 	return stream.Errorf(stream.Unavailable, "", "cannot be read: %w", err)
 }
 
-// natural compares names by the numbers in them: a9 before a10. Digits are compared as
-// numbers, everything else as bytes.
+// natural compares names, with digits as numbers (a9 before a10) and everything else as bytes.
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

@@ -19,8 +19,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// pictureFolder makes a folder with files of these names; a name's first word
-// before a colon says what the file holds.
+// pictureFolder makes a folder with files of these names; the prefix of a name before a colon selects the content.
 func pictureFolder(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +39,8 @@ func pictureFolder(t *testing.T, names ...string) string {
 	return dir
 }
 
-// readFolder reads to the end, or so many frames, and returns the sizes of the
-// pictures; -1 for one that cannot be read.
+// readFolder reads to the end, or at most so many frames, and returns the sizes of the pictures; -1 for an unreadable
+// picture.
 func readFolder(t *testing.T, r sources.Reader, most int) (sizes []int, frames []stream.Frame) {
 	t.Helper()
 	for len(sizes) < most {
@@ -81,8 +80,8 @@ func openFolder(t *testing.T, address string, e sources.Env) (sources.Reader, er
 	return s.Open(t.Context(), address, e)
 }
 
-// Pictures are read in the natural order of their names, at their rate, without
-// decoding; other files are skipped, and a picture that cannot be read is not the end.
+// Pictures are read in the natural order of their names, at their rate, without decoding; other files are skipped,
+// and an unreadable picture is not the end.
 func TestFolder(t *testing.T) {
 	dir := pictureFolder(t, "a10.jpg", "png:a9.PNG", "a2.jpeg", "words:a3.jpg", "empty:a4.webp", "words:notes.txt", ".hidden.jpg")
 	if err := os.Mkdir(filepath.Join(dir, "b.jpg"), 0o700); err != nil {
@@ -111,7 +110,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// A folder that loops is listed again at its end; its times continue.
+// A looping folder is listed again at its end; the times continue.
 func TestFolderLoops(t *testing.T) {
 	dir := pictureFolder(t, "1.jpg", "2.jpg")
 	r, err := openFolder(t, "folder://"+dir, sources.Env{Loop: true, FPS: 10})
@@ -128,8 +127,8 @@ func TestFolderLoops(t *testing.T) {
 	}
 }
 
-// The source waits for a folder that does not exist or is empty, reads its pictures at
-// the requested rate, counts those that cannot be read, and ends.
+// The source waits while its folder is missing or empty, reads the pictures at the requested rate, counts unreadable
+// pictures, and ends.
 func TestFolderSource(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	address := "folder:" + dir

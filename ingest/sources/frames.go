@@ -8,19 +8,19 @@ import (
 	"millrace/stream/buf"
 )
 
-// Frames reads an open video into leased memory. It is for one goroutine.
+// Frames reads an open video into leased memory. One goroutine may use Frames.
 type Frames struct {
 	r         *video.Reader
 	memory    *buf.Pool
-	discarded []byte // frames for which there is no memory are read into it
+	discarded []byte // buffer for frames without memory
 }
 
-// NewFrames reads raw NV12 frames from r, which the caller closes.
+// NewFrames reads raw NV12 frames from r. The caller closes r.
 func NewFrames(r *video.Reader, memory *buf.Pool) *Frames { return &Frames{r: r, memory: memory} }
 
-// Next waits for a frame. CaptureUS is its presentation time; the caller sets Seq. A
-// frame without a Lease was read and lost, because the byte budget is exhausted; the
-// source continues. Errors are those of video.Reader.Next, io.EOF at the end.
+// Next waits for a frame. CaptureUS is the frame's presentation time; the caller sets Seq. A frame without a Lease
+// was read and lost, because the byte budget is exhausted; the source continues. The errors are the errors of
+// video.Reader.Next; io.EOF at the end.
 func (f *Frames) Next() (stream.Frame, error) {
 	v, size, err := f.r.Wait()
 	out := stream.Frame{Codec: stream.NV12, Width: v.Width, Height: v.Height, CaptureUS: v.PTS.Microseconds()}

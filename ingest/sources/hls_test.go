@@ -17,11 +17,10 @@ import (
 	"millrace/internal/video"
 )
 
-// broadcast is a live HLS playlist that ffmpeg writes all the time, and removes
-// old parts of.
+// broadcast is a live HLS playlist; ffmpeg continuously appends segments and removes old segments.
 type broadcast struct {
 	URL    string
-	newest atomic.Int64 // number of the newest segment that was fetched
+	newest atomic.Int64 // number of the newest fetched segment
 	t      *testing.T
 	dir    string
 	writer *exec.Cmd
@@ -67,8 +66,7 @@ func (b *broadcast) signal(sig syscall.Signal) {
 	}
 }
 
-// A live playlist that does not exist at first, runs, stops, continues, and is begun
-// again.
+// A live playlist is at first missing, then runs, stops, continues, and restarts.
 func TestLiveHLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")

@@ -21,7 +21,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// hub is a Hub whose memory and goroutines are checked at the end.
+// hub returns a Hub. At the end of the test the hub's memory and goroutines are checked.
 func hub(t *testing.T) *sources.Hub {
 	t.Helper()
 	tasks := routines.New(func(_ string, v any, stack []byte) { t.Errorf("%v\n%s", v, stack) })
@@ -39,7 +39,7 @@ func hub(t *testing.T) *sources.Hub {
 	return sources.NewHub(tasks, func() *buf.Pool { return memory }, nil, child.SandboxError() == nil, nil)
 }
 
-// subscriber is a subscription that runs.
+// subscriber is a running subscription.
 type subscriber struct {
 	*rig
 	*sources.Subscription
@@ -98,8 +98,8 @@ func (s *subscriber) frames(n uint64) sources.Status {
 	return s.until(fmt.Sprintf("%d frames more", n), func(st sources.Status) bool { return st.Frames >= from+n })
 }
 
-// Subscriptions to one camera share a connection, each with counts of its own; the last
-// one to leave closes it.
+// Subscriptions to one camera share a connection, each with its own counts; the end of the last subscription closes
+// the connection.
 func TestShared(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -140,7 +140,7 @@ func TestShared(t *testing.T) {
 	again.frames(1)
 }
 
-// Sources with another address, other settings or other access rights are not shared.
+// Sources with different addresses, settings or access rights are not shared.
 func TestNotShared(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -160,8 +160,8 @@ func TestNotShared(t *testing.T) {
 	}
 }
 
-// A failure is reported to all, also to those that come while it lasts, and the source is
-// opened again for all of them.
+// A failure is reported to all subscriptions, including subscriptions made during the failure, and the source is
+// reopened for all.
 func TestSharedFailure(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -202,7 +202,7 @@ func TestSharedFailure(t *testing.T) {
 	}
 }
 
-// A source with an end is read from its beginning by each subscription.
+// Each subscription reads a source with an end from the beginning.
 func TestFilesAreNotShared(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", append(moving("2"), "-movflags", "+faststart")...)
 	srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
@@ -222,7 +222,7 @@ func TestFilesAreNotShared(t *testing.T) {
 	}
 }
 
-// envSettings are those of a video, and tell with what it is opened.
+// envSettings are the settings of a video. Open passes the Env of each opening to opened.
 type envSettings struct {
 	sources.Video
 	opened chan sources.Env
@@ -233,8 +233,8 @@ func (s *envSettings) Open(ctx context.Context, address string, e sources.Env) (
 	return s.Video.Open(ctx, address, e)
 }
 
-// A file that is read as fast as can be is decoded by several threads while fewer sources are read than there are
-// processors, and a paced one by one.
+// A file read at full speed is decoded by several threads while fewer sources than processors are read; a paced file
+// is decoded by one thread.
 func TestThreads(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("2")...)
 	h := hub(t)
@@ -261,7 +261,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// Subscriptions to one camera count as one source, which is none while it cannot be read.
+// Subscriptions to one camera count as one source, or as none while the camera cannot be read.
 func TestThreadsBesideACamera(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("2")...)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
@@ -288,8 +288,8 @@ func TestThreadsBesideACamera(t *testing.T) {
 	}
 }
 
-// Each subscription gets the frames of its own rate: the source is read at the highest of
-// them, and is opened again, without a pause, when one needs more.
+// Each subscription gets frames at its own rate: the source is read at the highest rate, and is reopened without a
+// pause when a subscription needs more.
 func TestSharedRates(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -325,7 +325,7 @@ func TestSharedRates(t *testing.T) {
 	}
 }
 
-// Subscriptions come and go while others run: those lose no frame, and nothing is left.
+// Subscriptions begin and end while others run: the others lose no frame, and nothing is left.
 func TestComeAndGo(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -359,7 +359,7 @@ func TestComeAndGo(t *testing.T) {
 	}
 }
 
-// A camera without a reader is closed before it is opened for the next one.
+// A camera without subscriptions is closed before the next subscription opens the camera.
 func TestClosedBeforeItIsOpened(t *testing.T) {
 	c := newCamera(t)
 	h := hub(t)
@@ -374,7 +374,7 @@ func TestClosedBeforeItIsOpened(t *testing.T) {
 	}
 }
 
-// Two subscriptions are one connection at a camera's own side.
+// Two subscriptions use one connection, as counted by the camera.
 func TestSharedRTSP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an RTSP camera takes seconds to begin")
@@ -393,7 +393,7 @@ func TestSharedRTSP(t *testing.T) {
 	}
 }
 
-// counting passes connections on to a camera and counts those that were ever made.
+// counting forwards connections to a camera and counts all connections made.
 func counting(t *testing.T, addr string) (own string, connections func() int) {
 	t.Helper()
 	host, path := filepath.Dir(addr), filepath.Base(addr)

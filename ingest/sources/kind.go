@@ -15,77 +15,69 @@ import (
 	"millrace/stream/buf"
 )
 
-// Kind is one kind of source. Kinds are registered by the init functions of their
-// files.
+// Kind is one kind of source. The init functions of the kinds' files register the kinds.
 type Kind struct {
 	Name     string   // for messages
-	Schemes  []string // of the addresses that it opens
-	Request  []string // those of them that a request may name
-	Examples []string // addresses that together use every setting, for the tests of all kinds
-	FPS      bool     // it observes Env.FPS; otherwise the setting fps is refused
-	Loop     []string // those of the schemes that observe Env.Loop; for others the setting loop is refused
-	// New returns empty settings: a pointer to a struct with tags of package setting,
-	// whose fields are keys of a stream that no other kind has.
+	Schemes  []string // of the addresses of this kind
+	Request  []string // schemes allowed for requests
+	Examples []string // addresses that together use every setting, for the tests common to all kinds
+	FPS      bool     // observes Env.FPS; otherwise the setting fps is refused
+	Loop     []string // schemes that observe Env.Loop; for other schemes the setting loop is refused
+	// New returns empty settings: a pointer to a struct with tags of package setting. The fields are keys of a
+	// stream, not shared with another kind.
 	New func() Settings
-	// Relative returns the address with its relative path, if it has one, resolved
-	// against dir; nil for a kind without paths.
+	// Relative returns the address with a relative path resolved against dir; nil for a kind without paths.
 	Relative func(address, dir string) string
-	// Transport returns the transport of the address's packets, for listings; nil for a
-	// kind without one.
+	// Transport returns the transport of the address's packets, for listings; nil for a kind without packets.
 	Transport func(s Settings, address string) string
 }
 
-// Settings are the settings of one kind of source, for one stream.
+// Settings are the settings of a kind of source for one stream.
 type Settings interface {
-	// Validate checks what the tags do not, for an address. It returns a *stream.Error
-	// about a key. publicOnly says that a request made the stream, which must not use
-	// private addresses.
+	// Validate makes the checks beyond the tags, for an address. An error is a *stream.Error about a key. publicOnly
+	// says that a request made the stream and private addresses are forbidden.
 	Validate(address string, publicOnly bool) error
-	// Open opens the address and waits until its first frame can be read. Defaults are
-	// filled in. The Reader ends when ctx does: then Next returns.
+	// Open opens the address and waits until the first frame can be read. Defaults are filled in. The end of ctx ends
+	// the Reader: then Next returns.
 	Open(ctx context.Context, address string, e Env) (Reader, error)
 }
 
-// Env is what a source is opened with.
+// Env is the environment of an opening of a source.
 type Env struct {
 	FPS    float64 // most frames per second; 0 = all frames of the source; for kinds with FPS
 	Loop   bool    // a source with an end starts again; for schemes in Kind.Loop
 	Memory *buf.Pool
-	// OneThread reports whether a video is decoded by one thread, as for video.Options.
+	// OneThread reports whether one thread decodes a video, as in video.Options.
 	OneThread func() bool
-	// Needs are the sizes that frames are needed in, as for a Resizer.
+	// Needs are the frame sizes needed, as for a Resizer.
 	Needs     []video.Need
-	Hardware  *video.Hardware        // decodes videos where it can; nil = software
+	Hardware  *video.Hardware        // hardware decoding of videos where possible; nil = software
 	Sandbox   bool                   // confines ffmpeg, as for video.Options
 	Programs  *confine.Programs      // confines programs of exec sources; nil = not
 	MaxPixels int                    // largest width times height of a video; 0 = no limit
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
 }
 
-// Reader is an open source. It is for one goroutine.
+// Reader is an open source, for use by one goroutine.
 type Reader interface {
 	Info() Info
-	// Next waits for a frame, whose CaptureUS is its time on the source's own clock;
-	// the caller sets Seq. A frame without a Lease was read and lost, because the byte
-	// budget is exhausted. io.EOF is the end, an *Unreadable a frame that cannot be
-	// read, after which the source continues. All other errors are failures of the
-	// source.
+	// Next waits for a frame. CaptureUS is the frame's time on the source's own clock; the caller sets Seq. A frame
+	// without a Lease was read and lost, because the byte budget is exhausted. io.EOF is the end. An *Unreadable is
+	// the error of an unreadable frame; the source continues. All other errors are failures of the source.
 	Next() (stream.Frame, error)
 	Close() error
 }
 
-// Resizer is a Reader whose frames can have less than the source's size. Frames say
-// what they were scaled from.
+// Resizer is a Reader with frames scaled down from the source's size. Frames contain the original size.
 type Resizer interface {
-	// Resize changes the sizes that frames are needed in: they are scaled to the largest
-	// of each side, never to more than the source's own size, which they have when there
-	// are no needs or one is zero. It may be called by any goroutine, takes effect within
-	// a few frames, and loses none.
+	// Resize changes the needed sizes: frames are scaled to the largest width and height, but never above the
+	// source's own size. Without needs, or with a zero need, frames have the source's own size. Any goroutine may
+	// call Resize; the change takes effect within a few frames, and no frame is lost.
 	Resize(needs []video.Need)
 }
 
-// NeedOf returns the size that a model needs of a source's frames. The whole picture is
-// needed for a region of it, and to be looked at by people.
+// NeedOf returns the frame size needed by a model. The whole picture is needed for a region of the picture, and for
+// viewing by people.
 func NeedOf(m *stream.Model) video.Need {
 	width, height := m.FrameSize()
 	return video.Need{Width: width, Height: height, Letterbox: width > 0 && m.Image.Fit == "letterbox"}
@@ -93,16 +85,16 @@ func NeedOf(m *stream.Model) video.Need {
 
 // Info describes an open source.
 type Info struct {
-	Width, Height int     // pixels of its frames; 0 when they differ
-	PixelAspect   float64 // width of a pixel of its frames by its height, as players show it; 0 = unknown, which means 1
+	Width, Height int     // pixels per frame; 0 = varying
+	PixelAspect   float64 // width of a pixel by its height, as players show the pixel; 0 = unknown, treated as 1
 	FPS           float64 // declared by the source; 0 = unknown
 	Codec         string  // of its video, by ffmpeg's name; "" = unknown
-	Ends          bool    // it has an end and may be read as slowly as the reader wants
-	Arrival       bool    // times of its frames are those of their arrival, which vary
-	Timed         bool    // Next returns its frames at their times
+	Ends          bool    // the source has an end and may be read as slowly as the reader wants
+	Arrival       bool    // frames have the times of their arrival, with jitter
+	Timed         bool    // Next returns frames at their times
 }
 
-// Unreadable is the error of one frame that cannot be read, of a source that continues.
+// Unreadable is the error of a single unreadable frame; the source continues.
 type Unreadable struct{ Err error }
 
 // Error implements error.
@@ -113,8 +105,7 @@ func (e *Unreadable) Unwrap() error { return e.Err }
 
 var kinds []Kind
 
-// Register adds a kind, from an init function. It panics when an address would be of
-// two kinds.
+// Register adds a kind, from an init function. Register panics when an address would be of two kinds.
 func Register(k Kind) {
 	for _, s := range k.Schemes {
 		if o := byScheme(s); o != nil {
@@ -123,7 +114,7 @@ func Register(k Kind) {
 	}
 	all := setting.Of("", k.New())
 	for _, o := range kinds {
-		all.Add("", o.New()) // panics when two have one key
+		all.Add("", o.New()) // panics when two kinds have the same key
 	}
 	kinds = append(kinds, k)
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(b.Name, a.Name) })
@@ -141,8 +132,8 @@ func byScheme(scheme string) *Kind {
 	return nil
 }
 
-// Classify returns the scheme and kind of an address, by its form alone. An address
-// without a scheme is a file or device. The error never contains the address.
+// Classify returns the scheme and kind of an address, by its form alone. An address without a scheme is a file or
+// device. An error never contains the address.
 func Classify(address string) (scheme string, k *Kind, err error) {
 	if word, _, ok := strings.Cut(address, ":"); ok {
 		if k = byScheme(strings.ToLower(word)); k != nil {
@@ -160,8 +151,7 @@ func Classify(address string) (scheme string, k *Kind, err error) {
 	return scheme, byScheme(scheme), nil
 }
 
-// LocalPath returns the path of an address that is the path of a file, or of a folder; "" for
-// other addresses.
+// LocalPath returns the path of an address of a file or folder; "" for other addresses.
 func LocalPath(address string) string {
 	switch scheme, _, err := Classify(address); {
 	case err == nil && scheme == schemeFolder:
@@ -175,7 +165,7 @@ func LocalPath(address string) string {
 func (k Kind) schemes() []string { return k.Schemes }
 func (k Kind) request() []string { return k.Request }
 
-// RequestSchemes lists the schemes that requests may name, in words.
+// RequestSchemes lists the schemes allowed for requests, in words.
 func RequestSchemes() string { return list(Kind.request) }
 
 // list returns "a, b and c" of all kinds.
@@ -188,14 +178,13 @@ func list(of func(Kind) []string) string {
 	return strings.Join(all[:n], ", ") + " and " + all[n]
 }
 
-// Open opens an address with the settings of its kind, which are left as they are:
-// defaults are filled into a copy.
+// Open opens an address with the settings of its kind. The settings stay unchanged: defaults are filled into a copy.
 func Open(ctx context.Context, s Settings, address string, e Env) (Reader, error) {
 	return setting.Filled(s).Open(ctx, address, e)
 }
 
-// Settle returns the settings for an address: s, or empty ones of the address's kind
-// when s is nil. It returns an error if s is of another kind.
+// Settle returns the settings for an address: s, or empty settings of the address's kind when s is nil. Settle
+// returns an error if s is of another kind.
 func Settle(address string, s Settings) (Settings, error) {
 	_, k, err := Classify(address)
 	if err != nil {

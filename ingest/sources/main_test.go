@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// patience is the time-out of every wait; none should come near it.
+// patience is the time-out of every wait, far above any expected wait.
 const patience = 60 * time.Second
 
-// rig runs one source and records its frames and failures.
+// rig runs a source and records frames and failures.
 type rig struct {
 	*sources.Source
 	t      *testing.T
@@ -55,7 +55,7 @@ type rig struct {
 	mu    sync.Mutex
 	seqs  []uint64
 	pts   []int64
-	sizes map[string]int // in which results are
+	sizes map[string]int // sizes of results
 	hold  bool           // keep the leases
 	held  []*buf.Buf
 }
@@ -66,7 +66,7 @@ func run(t *testing.T, v video.Options, o sources.Options) *rig {
 	return runWithin(t, buf.NewPool(0), v, o)
 }
 
-// runWithin is run with the memory that frames may take.
+// runWithin is run with a memory pool for frames.
 func runWithin(t *testing.T, memory *buf.Pool, v video.Options, o sources.Options) *rig {
 	t.Helper()
 	if v.StallTimeout == 0 {
@@ -175,7 +175,7 @@ func (r *rig) frames(n uint64) sources.Status {
 	return r.until(fmt.Sprintf("%d frames more", n), func(st sources.Status) bool { return st.Frames >= from+n })
 }
 
-// camera is an HTTP MJPEG camera that the test controls.
+// camera is an HTTP MJPEG camera controlled by the test.
 type camera struct {
 	URL    string
 	side   atomic.Int32 // pixels of the picture

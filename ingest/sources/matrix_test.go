@@ -16,8 +16,8 @@ import (
 	"millrace/stream"
 )
 
-// A camera with one frame per second is opened and read like others; one with 240 loses
-// none, and keeps their times.
+// A camera with one frame per second is opened and read like other cameras; a camera with 240 loses no frame and
+// keeps the times.
 func TestRates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
@@ -51,7 +51,6 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// once allows one opening.
 func once() func(context.Context) error {
 	opened := false
 	return func(context.Context) error {
@@ -63,8 +62,7 @@ func once() func(context.Context) error {
 	}
 }
 
-// part is a piece of video of 10 frames a second, whose bytes can be joined to
-// others.
+// part is a piece of video of 10 frames a second; pieces can be joined by appending bytes.
 func part(t *testing.T, name, size string, frames int, args ...string) []byte {
 	t.Helper()
 	args = append([]string{"-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10", "-frames:v", fmt.Sprint(frames), "-g", "10", "-bf", "0", "-pix_fmt", "yuv420p", "-strict", "-1"}, args...)
@@ -75,9 +73,8 @@ func part(t *testing.T, name, size string, frames int, args ...string) []byte {
 	return b
 }
 
-// TestBadStreams reads video whose size or clock changes, or that is damaged in the
-// middle, from a file, a server and a program: all undamaged frames are read, in one
-// size, and their times never decrease.
+// TestBadStreams reads video with a change of size or clock, or with damage in the middle, from a file, a server and
+// a program: all undamaged frames are read, in one size, and the times never decrease.
 func TestBadStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
@@ -131,7 +128,7 @@ func TestBadStreams(t *testing.T) {
 	}
 }
 
-// An incomplete file is read once: reading it again would repeat its frames.
+// An incomplete file is read once: reading the file again would repeat frames.
 func TestFileCutShort(t *testing.T) {
 	whole, err := os.ReadFile(ffmpeg(t, "clip.mp4", append(moving("4"), "-movflags", "+faststart")...))
 	if err != nil {

@@ -8,19 +8,17 @@ import (
 	"millrace/internal/processors"
 )
 
-// openLimit bounds the number of sources that are being opened at once. An opening
-// takes about 0.3 s of a processor: if many cameras were opened together, none would
-// return a frame in time. A source that does not answer keeps its place only for
-// openHold.
+// openLimit bounds the number of sources being opened at once. An opening takes about 0.3 s of processor time: if
+// many cameras were opened together, no camera would return a frame in time. A source that does not answer keeps its
+// place only for openHold.
 type openLimit chan struct{}
 
-// openHold is the longest time for which an opening keeps its place.
+// openHold is the longest time an opening keeps its place.
 const openHold = 3 * time.Second
 
 func newOpenLimit() openLimit { return make(openLimit, 2*processors.Real()) }
 
-// enter waits for a place, which leave frees; leave may be called more than once. An
-// error is ctx's cause.
+// enter waits for a place. leave, which may be called several times, frees the place. An error is ctx's cause.
 func (g openLimit) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:

@@ -9,8 +9,7 @@ import (
 	"millrace/ingest/sources"
 )
 
-// Of many cameras a few are opened at once, and those that do not answer delay the
-// others only for a moment.
+// Of many cameras a few are opened at once, and unresponsive cameras delay the others only for a moment.
 func TestOpenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enter := sources.OpenLimitForTest(2)

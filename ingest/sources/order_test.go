@@ -27,7 +27,7 @@ func TestNaturalOrder(t *testing.T) {
 	}
 }
 
-// A folder's path may be relative to the file that names it.
+// A folder's path may be relative to the configuration file.
 func TestRelativeFolders(t *testing.T) {
 	k := &Kind{}
 	for _, other := range Kinds() {

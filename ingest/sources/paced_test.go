@@ -17,7 +17,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// clip is a reader of frames at the given times, which ends with err, some time after the last one.
+// clip is a reader of frames at the given times; clip ends with err some time after the last frame.
 type clip struct {
 	info  Info
 	times []time.Duration
@@ -37,7 +37,7 @@ func (c *clip) Next() (stream.Frame, error) {
 	return f, nil
 }
 
-// The frames of a video come at its own times, as far apart as its rate makes them; a longer step between two is a jump.
+// The frames of a video arrive at the video's own times and rate; a longer step between two frames is a jump.
 func TestPacedFrames(t *testing.T) {
 	const ms, h = time.Millisecond, time.Hour
 	for name, c := range map[string]struct {
@@ -74,7 +74,8 @@ func TestPacedFrames(t *testing.T) {
 	}
 }
 
-// A source that ran for a while is opened again soon after it has failed, one that did not later and later.
+// A source that ran for a while is reopened soon after a failure; other failing sources are reopened after increasing
+// waits.
 func TestWaitsOfASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +107,7 @@ func TestWaitsOfASource(t *testing.T) {
 	})
 }
 
-// What does not mend by itself is asked for seldom.
+// A source whose failure probably persists is retried rarely.
 func TestPauses(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -137,7 +138,7 @@ func TestFolderPaths(t *testing.T) {
 	}
 }
 
-// A file in a folder may be so large, to the byte; for one that may be, there is no memory here.
+// A picture in a folder may have maxPicture bytes at most; this test has no memory for a picture of maxPicture bytes.
 func TestLargestPicture(t *testing.T) {
 	dir := t.TempDir()
 	f := &folder{path: dir, memory: buf.NewPool(1 << 20)}
@@ -155,7 +156,7 @@ func TestLargestPicture(t *testing.T) {
 	}
 }
 
-// Which transport goes with which source, for whom.
+// TestTransports checks the permitted transports by source and by request or configuration.
 func TestTransports(t *testing.T) {
 	for _, c := range []struct {
 		transport, address string

@@ -17,8 +17,7 @@ import (
 	"millrace/stream"
 )
 
-// served is a server that answers every request in one way, and its address with
-// a password.
+// served starts a server with a fixed answer to every request, and returns the server's address with a password.
 func served(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(answer)
@@ -33,7 +32,7 @@ func secret(url string) string {
 	return strings.Replace(url, "://", "://admin:geheim@", 1) + "/a.mjpg?token=geheim"
 }
 
-// status answers with one.
+// status answers with a status code.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if code == http.StatusUnauthorized {
@@ -58,7 +57,7 @@ func mute(w http.ResponseWriter, q *http.Request) {
 	<-q.Context().Done()
 }
 
-// drip sends a file so slowly that its first picture is never complete.
+// drip sends a file so slowly that the first picture is never complete.
 func drip(b []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
 		tick := time.NewTicker(20 * time.Millisecond)
@@ -94,8 +93,8 @@ func fds(t *testing.T) int {
 	return len(list)
 }
 
-// TestFailures makes sources fail in every possible way: each failure has its kind and
-// code, contains no password, is tried again, and leaves nothing behind.
+// TestFailures makes sources fail in every possible way: each failure has its kind and code, contains no password, is
+// retried, and leaks nothing.
 func TestFailures(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +110,7 @@ func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		url   string
-		kinds []video.Kind // one of them
+		kinds []video.Kind // one of these
 		code  stream.Code  // "" = that of the kind
 		wait  time.Duration
 	}{
@@ -160,8 +159,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A source that is stopped while it waits for an answer, a picture, or its next attempt
-// ends at once.
+// A source stopped while waiting for an answer, a picture, or its next attempt ends at once.
 func TestStopWhileItHangs(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	url := served(t, func(w http.ResponseWriter, q *http.Request) {

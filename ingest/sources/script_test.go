@@ -17,13 +17,12 @@ import (
 	"millrace/stream/buf"
 )
 
-// script is a kind of source whose openings and frames a test decides, in a bubble of
-// synctest.
+// script is a kind of source with openings and frames controlled by a test, in a bubble of synctest.
 type script struct{ s *scripted }
 
 type scripted struct {
-	// opening is called with the number of each opening, which it may delay or refuse; nil
-	// allows all.
+	// opening is called with the number of each opening, and may delay or refuse the opening; nil allows all
+	// openings.
 	opening func(n int) (sources.Info, error)
 
 	mu      sync.Mutex
@@ -52,14 +51,14 @@ func (s *script) Open(ctx context.Context, _ string, e sources.Env) (sources.Rea
 	return r, nil
 }
 
-// opened returns the rates that were asked for.
+// opened returns the requested rates.
 func (s *scripted) opened() []float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.rates)
 }
 
-// reader returns the reader of an opening that has succeeded.
+// reader returns the reader of a successful opening.
 func (s *scripted) reader(n int) *scriptedReader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *scriptedReader) Next() (stream.Frame, error) {
 	}
 }
 
-// give gives frames with times in milliseconds, and waits until they are read.
+// give gives frames with times in milliseconds, and waits until the frames are read.
 func (r *scriptedReader) give(late bool, times ...int64) {
 	for _, ms := range times {
 		r.frames <- stream.Frame{CaptureUS: ms * 1000, Late: late}
@@ -102,7 +101,7 @@ func (r *scriptedReader) give(late bool, times ...int64) {
 	synctest.Wait()
 }
 
-// errBroken is a failure after which the source is opened again.
+// errBroken is a failure that leads to reopening.
 var errBroken = stream.Errorf(stream.Unavailable, "", "out of order")
 
 // in returns the input of a scripted camera.
@@ -110,7 +109,7 @@ func (s *scripted) in(fps float64) sources.Input {
 	return sources.Input{Address: "http://camera.test/", Settings: &script{s}, FPS: fps}
 }
 
-// The rate of a subscription that joins while the source is being opened is observed.
+// The rate of a subscription that joins during an opening is observed.
 func TestRateOfOneThatJoinsAnOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, begin := hub(t), make(chan struct{})
@@ -132,8 +131,8 @@ func TestRateOfOneThatJoinsAnOpening(t *testing.T) {
 	})
 }
 
-// A subscription that needs more frames does not wait for the next one of a slow source,
-// and the others get the frames of the new connection, too.
+// A subscription that needs more frames does not wait for the next frame of a slow source, and the other
+// subscriptions also get the frames of the new connection.
 func TestMoreFramesOfASlowSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, camera := hub(t), &scripted{}
@@ -157,7 +156,7 @@ func TestMoreFramesOfASlowSource(t *testing.T) {
 	})
 }
 
-// A source that can be opened only once is closed before it is opened again.
+// A source with a single possible connection is closed before being reopened.
 func TestMoreFramesOfOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hub(t)
@@ -184,7 +183,7 @@ func TestMoreFramesOfOneConnection(t *testing.T) {
 	})
 }
 
-// A late frame does not take the place of the one that comes after it in a slot.
+// A late frame does not take the place of the next frame in a slot.
 func TestLateFramesOfALowRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, camera := hub(t), &scripted{}
@@ -204,7 +203,7 @@ func TestLateFramesOfALowRate(t *testing.T) {
 	})
 }
 
-// A panic in a callback ends that subscription only, and leaves no lease.
+// A panic in a callback ends only the callback's subscription, and leaks no lease.
 func TestPanicInACallback(t *testing.T) {
 	for name, faulty := range map[string]sources.Options{
 		"frame":  {Frame: func(stream.Frame) { panic("at once") }},
@@ -255,7 +254,7 @@ func TestPanicInACallback(t *testing.T) {
 	}
 }
 
-// A panic of the subscription that a source with an end belongs to closes the source.
+// A panic in a callback of the only subscription to a source with an end closes the source.
 func TestPanicOfTheOnlyOne(t *testing.T) {
 	for name, faulty := range map[string]sources.Options{
 		"frame":  {Frame: func(stream.Frame) { panic("at once") }},
@@ -282,8 +281,8 @@ func TestPanicOfTheOnlyOne(t *testing.T) {
 	}
 }
 
-// A source with an end whose only subscription leaves while it is opened is closed, and the next subscription opens it
-// for itself.
+// A source with an end whose only subscription ends during the opening is closed, and the next subscription opens the
+// source again.
 func TestTheOnlyOneLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hub(t)
@@ -308,8 +307,8 @@ func TestTheOnlyOneLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 	})
 }
 
-// The numbers and counts of a subscription go on when its source turns out to have an
-// end, so that each one reads it on its own.
+// The numbers and counts of a subscription continue when the source turns out to have an end, so that each
+// subscription reads the source on its own.
 func TestSharedSourceThatHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hub(t)
@@ -333,8 +332,8 @@ func TestSharedSourceThatHasAnEnd(t *testing.T) {
 	})
 }
 
-// A source with an end is read at the rate of the subscription that has it, also when it
-// was opened for one that has left since then.
+// A source with an end is read at the rate of its subscription, even when opened for another subscription that has
+// ended meanwhile.
 func TestTheFirstLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -383,7 +382,7 @@ func TestTheFirstLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
 	}
 }
 
-// The transport that is used when none is set is the same source as when it is set.
+// The default transport and the same transport set explicitly give the same source.
 func TestSharedTransport(t *testing.T) {
 	key := func(address, transport string) string {
 		return sources.Input{Address: address, Settings: &sources.Video{Transport: transport}}.KeyForTest()

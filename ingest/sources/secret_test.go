@@ -63,7 +63,7 @@ func (s *processWatcher) look() {
 		for _, file := range []string{"cmdline", "environ"} {
 			b, err := os.ReadFile(dir + "/" + file)
 			if err != nil || len(b) == 0 {
-				continue // it has just begun or ended
+				continue // the process has just begun or ended
 			}
 			s.mu.Lock()
 			s.seen[name+" "+file] = true
@@ -75,7 +75,7 @@ func (s *processWatcher) look() {
 	}
 }
 
-// report ends the watch, which must have seen processes.
+// report ends the watch; at least one process must have been seen.
 func (s *processWatcher) report(t *testing.T) {
 	t.Helper()
 	close(s.stop)
@@ -107,8 +107,7 @@ func asked(by *atomic.Pointer[processWatcher], h http.Handler) http.Handler {
 
 func anywhere(netip.Addr) error { return nil }
 
-// Passwords and tokens of sources are never visible to other users of the machine, and
-// give access to the sources.
+// Passwords and tokens of sources are never visible to other users of the machine, and give access to the sources.
 func TestSecretsStaySecret(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
@@ -168,7 +167,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := watchProcesses(t)
 			r := run(t, o, sources.Options{})
-			st := r.frames(14) // by which the rate is measured, without the first 3, whose times are not certain
+			st := r.frames(14) // enough to measure the rate without the first 3, whose times are uncertain
 			if st.Info.Width != 160 || st.Info.FPS != 15 || st.Info.Codec != "mjpeg" {
 				t.Errorf("%+v", st.Info)
 			}

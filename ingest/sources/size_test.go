@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Frames of a shared source have the size that serves its subscriptions, while they come and go and change what they
-// need; the source is opened once, and results stay in its own pixels.
+// Frames of a shared source have the size needed by its subscriptions, while subscriptions begin, end and change
+// their needs. The source is opened once, and results stay in the source's pixels.
 func TestSizesOfASharedSource(t *testing.T) {
 	h := hub(t)
 	in := sources.Input{Address: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc2=size=320x240:rate=50 -c:v mpeg2video -f mpegts -"}
@@ -40,7 +40,7 @@ func TestSizesOfASharedSource(t *testing.T) {
 	a.Resize([]video.Need{{Width: 64, Height: 48}})
 	until("64x48")
 	for range 3 {
-		b := subscribe(t, h, in, sources.Options{}) // it says nothing, and gets whole pictures
+		b := subscribe(t, h, in, sources.Options{}) // without a need: gets whole pictures
 		until("320x240")
 		b.Resize([]video.Need{{Width: 32, Height: 96}})
 		until("64x96")

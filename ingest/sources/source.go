@@ -14,54 +14,48 @@ import (
 	"millrace/stream"
 )
 
-// maxPause is the longest time between two frames of a paced source that is kept,
-// unless all of its frames are so far apart.
+// maxPause is the longest time observed between two frames of a paced source, unless the rate of the source is lower.
 const maxPause = 10 * time.Second
 
-// Options are what a source is made from. Open, Address and Frame are needed.
+// Options configure a source. Open, Address and Frame are needed.
 type Options struct {
 	Open    func(context.Context) (Reader, error) // called again after each failure
-	Address string                                // for messages, without its passwords
+	Address string                                // for messages, without passwords
 
-	// Frame takes over each frame, its lease included. Seq counts from 0 over all
-	// openings. For a live source Frame must return at once; a stream in Latest keeps
-	// the newest frame. For a video with an end Frame may block. If it panics, it has not
-	// taken over the frame.
+	// Frame takes over each frame, including the lease. Seq counts from 0 over all openings. For a live source Frame
+	// must return at once; a stream in Latest keeps the newest frame. For a video with an end Frame may block. After
+	// a panic, Frame has not taken over the frame.
 	Frame func(stream.Frame)
-	// Opened is called with what was opened, before the first frame; or nil.
+	// Opened is called with the Info of the opened source, before the first frame; or nil.
 	Opened func(Info)
 	// Failed is called with each failure, without passwords; or nil.
 	Failed func(error)
-	// Unreadable is called with a frame that cannot be read, which has only Seq and
-	// CaptureUS; or nil.
+	// Unreadable is called with an unreadable frame; only Seq and CaptureUS are set; or nil.
 	Unreadable func(f stream.Frame, err error)
-	// Lost is called for a frame for which there was no memory, which has no payload; or
-	// nil.
+	// Lost is called for a frame lost for lack of memory, without payload; or nil.
 	Lost func(stream.Frame)
-	// May is called before each opening and may refuse it. Its error is a failure like
-	// others, except that PermissionDenied and InvalidArgument are final. nil allows
-	// every opening.
+	// May is called before each opening and may refuse the opening. A refusal counts as a failure; PermissionDenied
+	// and InvalidArgument are final. nil allows every opening.
 	May func(context.Context) error
-	// Enter waits until the source may be opened; leave is called when its first frame
-	// was read, or the attempt has failed. nil = at once.
+	// Enter waits until the source may be opened; leave is called after the first frame or the failure of the
+	// attempt. nil = open at once.
 	Enter func(context.Context) (leave func(), err error)
-	// Paced is called for each frame: while it returns true, a source with an end is read at
-	// the speed at which it plays. A jump of its times causes no wait. nil is never.
+	// Paced is called for each frame: while Paced returns true, a source with an end is read at playing speed. A jump
+	// of the times causes no wait. nil = never paced.
 	Paced func() bool
 
 	MinWait time.Duration // before the second opening; default 0.5 s
 	MaxWait time.Duration // default 30 s
 	Steady  time.Duration // after frames for so long, the next wait is MinWait again; default 10 s
 
-	reading *atomic.Int64 // counts the source while it is open, or being opened; or nil
+	reading *atomic.Int64 // counts open sources and sources being opened; or nil
 }
 
-// Source keeps one source open. Run may be called once; Status by any goroutine, at any
-// time.
+// Source keeps one source open. Run may be called once; any goroutine may call Status at any time.
 type Source struct {
 	opts    Options
 	backoff backoff.Backoff
-	reopen  chan struct{} // one slot: see Reopen
+	reopen  chan struct{} // capacity 1; see Reopen
 
 	mu     sync.Mutex
 	status Status
@@ -69,7 +63,7 @@ type Source struct {
 	reader Resizer      // nil while none is open
 }
 
-// New returns a source that does nothing until Run.
+// New returns a source, idle until Run.
 func New(o Options) *Source {
 	for _, d := range []struct {
 		p *time.Duration
@@ -92,8 +86,8 @@ func (s *Source) Status() Status {
 	return s.status
 }
 
-// Resize changes the sizes that frames are needed in, of the open Reader and of later
-// ones. It may be called by any goroutine. A source that is no Resizer ignores it.
+// Resize changes the needed frame sizes of the present and later Readers. Any goroutine may call Resize. A Reader
+// that is no Resizer ignores the sizes.
 func (s *Source) Resize(needs []video.Need) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +97,7 @@ func (s *Source) Resize(needs []video.Need) {
 	}
 }
 
-// Needs returns what Resize was called with last.
+// Needs returns the sizes of the last call of Resize.
 func (s *Source) Needs() []video.Need {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,14 +109,13 @@ func (s *Source) setOpen(r Reader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reader, _ = r.(Resizer); s.reader != nil && s.needs != nil {
-		s.reader.Resize(s.needs) // it may have changed since it was opened
+		s.reader.Resize(s.needs) // the needs may have changed since the opening
 	}
 }
 
-// Run opens the source, reads it, and opens it again when it fails, until ctx or the
-// video ends. It returns nil at the end of a file or of a video whose length was known,
-// ctx's cause, or an error that is final; a file that breaks off is not read again. It
-// leaves no child process.
+// Run opens and reads the source, and reopens the source after failures, until the end of ctx or of the video. Run
+// returns nil at the end of a file or of a video of known length; otherwise ctx's cause or a final error. A truncated
+// file is not read again. Run leaves no child process.
 func (s *Source) Run(ctx context.Context) error {
 	for {
 		s.setState(Connecting, time.Time{})
@@ -147,14 +140,14 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// final is an error after which another attempt cannot succeed.
+// final is an error that another attempt cannot mend.
 type final struct{ error }
 
 // Unwrap returns the error.
 func (f final) Unwrap() error { return f.error }
 
-// isFinal reports whether another attempt cannot succeed: the request is wrong, or
-// everything that there was of the source has been read.
+// isFinal reports whether another attempt cannot succeed: the request is wrong, or the source has been read
+// completely.
 func isFinal(err error) bool {
 	if _, is := err.(final); is {
 		return true
@@ -169,8 +162,7 @@ func isFinal(err error) bool {
 	return false
 }
 
-// pause returns how long to wait. After an error that probably stays, it is the longest
-// wait.
+// pause returns the time to wait. After an error that probably persists, pause returns the longest wait.
 func (s *Source) pause(steady bool, err error) time.Duration {
 	if steady {
 		s.backoff.Reset()
@@ -207,8 +199,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// once opens the source and reads it to its end or failure. steady says that it worked
-// for a while.
+// once opens the source and reads to the end or failure. steady says that the source worked for a while.
 func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	if s.opts.May != nil {
 		if err := s.opts.May(ctx); err != nil {
@@ -224,7 +215,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	var info Info
 	for r != nil {
 		select {
-		case <-s.reopen: // before this one was opened
+		case <-s.reopen: // discards a request from before this opening
 		default:
 		}
 		if info, r, err = s.use(ctx, r, leave); err == errNoSuccessor && ctx.Err() == nil {
@@ -234,15 +225,13 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 		}
 	}
 	if err == io.EOF && !info.Ends {
-		// The source had not declared an end: the camera, or a server in front of it,
-		// ended it.
+		// The source had not declared an end: the camera or a server ended the connection.
 		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Address), Detail: "its server ended it"}
 	}
 	return time.Since(begun) >= s.opts.Steady, err
 }
 
-// open opens a Reader, when it may, with a context of its own. leave may be called more
-// than once.
+// open waits for Enter and opens a Reader with a context of its own. leave may be called several times.
 func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownContext, leave func(), err error) {
 	leave = func() {}
 	if s.opts.Enter != nil {
@@ -261,8 +250,8 @@ func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownCon
 	return &ownContext{opened, cancel, func() { s.countOpen(-1) }}, leave, nil
 }
 
-// use reads a Reader to its end or failure, or until its successor is ready, and closes it,
-// also when a callback panics.
+// use reads a Reader to the end or failure, or until its successor is ready, and then closes the Reader, even after a
+// panic in a callback.
 func (s *Source) use(ctx context.Context, r *ownContext, leave func()) (info Info, next *ownContext, err error) {
 	defer func() {
 		s.setOpen(nil)
@@ -279,7 +268,7 @@ func (s *Source) countOpen(n int64) {
 	}
 }
 
-// opened reports a Reader that is read from now on.
+// opened reports a Reader about to be read.
 func (s *Source) opened(r Reader) Info {
 	s.setOpen(r)
 	info := r.Info()
@@ -293,11 +282,10 @@ func (s *Source) opened(r Reader) Info {
 	return info
 }
 
-// Reopen opens a source without an end again, beside the Reader that is read. As soon as
-// the new one has a frame it replaces the other, so that there is no pause. If it cannot
-// be opened, the present one is closed first: a camera may allow only one connection.
-// Reopen does nothing while none is read; Opened may call it for the one that is read
-// next.
+// Reopen opens a second Reader of a source without an end, beside the present Reader. Once the new Reader has a
+// frame, the new Reader replaces the present Reader without a pause. If the second opening fails, the present Reader
+// is closed first: a camera may allow only one connection. Without a Reader, Reopen does nothing; Opened may call
+// Reopen for the Reader about to be read.
 func (s *Source) Reopen() {
 	select {
 	case s.reopen <- struct{}{}:
@@ -305,7 +293,7 @@ func (s *Source) Reopen() {
 	}
 }
 
-// errNoSuccessor is the end of a Reader whose successor could not be opened beside it.
+// errNoSuccessor is the end of a Reader after its successor failed to open beside it.
 var errNoSuccessor = errors.New("the source cannot be opened twice")
 
 func noSuccessor(next *ownContext) error {
@@ -315,9 +303,8 @@ func noSuccessor(next *ownContext) error {
 	return nil
 }
 
-// succeed opens a Reader beside r as soon as Reopen asks for it, and then ends r, whose
-// Next may wait for long. ready returns the new one, or nil if there is none; discard
-// closes it unless it was taken from ready.
+// succeed opens a successor beside r when Reopen asks for a successor, and then ends r, whose Next may block for
+// long. ready returns the successor, or nil without a successor; discard closes a successor not taken from ready.
 func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownContext, discard func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready = make(chan *ownContext, 1)
@@ -341,7 +328,7 @@ func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownCon
 	}
 }
 
-// ownContext is a Reader that ends when its own context is cancelled.
+// ownContext is a Reader with a context of its own; cancelling the context ends the Reader.
 type ownContext struct {
 	Reader
 	cancel context.CancelFunc
@@ -363,7 +350,7 @@ func (r *ownContext) Close() error {
 	return err
 }
 
-// read reads a Reader to its end or failure, or until its successor is ready.
+// read reads a Reader to the end or failure, or until its successor is ready.
 func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *ownContext, err error) {
 	info := r.Info()
 	paced := info.Timed
@@ -375,7 +362,7 @@ func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *o
 		begun       time.Time
 		first, last int64 // times of frames; first moves with each jump
 		ready       chan *ownContext
-		rated       = info.FPS != 0 // else it may be measured
+		rated       = info.FPS != 0 // otherwise the rate may be measured
 	)
 	if !info.Ends {
 		var discard func()
@@ -397,7 +384,7 @@ func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *o
 		var unreadable *Unreadable
 		if err != nil && !errors.As(err, &unreadable) {
 			select {
-			case next = <-ready: // it has ended r
+			case next = <-ready: // the successor has ended r
 				return next, noSuccessor(next)
 			default:
 				return nil, err
@@ -443,7 +430,7 @@ func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *o
 	}
 }
 
-// give passes a frame to a callback, and releases it if that panics.
+// give passes a frame to a callback, and releases the frame after a panic.
 func give(to func(stream.Frame), f stream.Frame) {
 	taken := false
 	defer func() {
@@ -455,7 +442,7 @@ func give(to func(stream.Frame), f stream.Frame) {
 	taken = true
 }
 
-// count counts a frame and returns its number.
+// count counts a frame and returns the frame's number.
 func (s *Source) count(lost bool) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -476,7 +463,7 @@ func (s *Source) setState(st State, retry time.Time) {
 func (s *Source) fail(err error) {
 	kind := video.KindOf(err)
 	var own *video.Error
-	if !errors.As(err, &own) { // its text has no passwords
+	if !errors.As(err, &own) { // the text of a *video.Error has no passwords
 		err = stream.Errorf(stream.CodeOf(err), "", "%s", video.Redact(err.Error()))
 	}
 	s.mu.Lock()

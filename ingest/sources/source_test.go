@@ -55,7 +55,6 @@ func TestFileLoops(t *testing.T) {
 	}
 }
 
-// A paced file is read no faster than it plays.
 func TestPaced(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("1")...)
 	begun := time.Now()
@@ -68,7 +67,7 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// A camera that stops sending, ends, comes back and changes its size.
+// A camera stops sending, ends, returns and changes its size.
 func TestCamera(t *testing.T) {
 	c := newCamera(t)
 	r := run(t, video.Options{URL: c.URL, StallTimeout: 300 * time.Millisecond}, sources.Options{})
@@ -94,7 +93,7 @@ func TestCamera(t *testing.T) {
 	}
 	r.mu.Unlock()
 
-	// A new size within one connection is scaled to the first one.
+	// A new size within one connection is scaled to the first size.
 	opened := c.opened.Load()
 	c.side.Store(64)
 	st = r.frames(5)
@@ -110,7 +109,7 @@ func TestCamera(t *testing.T) {
 	}
 }
 
-// A live source whose server ends it is opened again.
+// A live source is reopened after its server ends the connection.
 func TestLiveEndIsAFailure(t *testing.T) {
 	c := newCamera(t)
 	r := run(t, video.Options{URL: c.URL}, sources.Options{})
@@ -134,8 +133,7 @@ func TestHLS(t *testing.T) {
 	}
 }
 
-// A failure that probably stays is tried again with the longest waits, and its error
-// contains no password.
+// A failure that probably persists is retried after the longest waits, and the error contains no password.
 func TestNoVideo(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("only words")) }))
 	defer srv.Close()
@@ -151,7 +149,6 @@ func TestNoVideo(t *testing.T) {
 	}
 }
 
-// A missing file is read once it exists.
 func TestComesLater(t *testing.T) {
 	from := ffmpeg(t, "clip.mp4", moving("1")...)
 	var ready = make(chan struct{})
@@ -218,8 +215,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A source that a request named is refused finally if it has a private address, and the
-// text names the setting that would allow it.
+// A source named by a request is refused finally if its address is private; the text names the setting to allow
+// private addresses.
 func TestPublic(t *testing.T) {
 	c := newCamera(t)
 	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
@@ -237,7 +234,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// A public server that redirects to a private one is refused.
+// A public server that redirects to a private server is refused.
 func TestPublicLeadsToPrivate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
@@ -256,7 +253,7 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 	defer public.Close()
 	for _, path := range []string{"/redirect", "/list.m3u8"} {
 		r := run(t, video.Options{URL: public.URL + path, Allow: func(a netip.Addr) error {
-			if a == netip.MustParseAddr("127.0.0.1") { // as if it were
+			if a == netip.MustParseAddr("127.0.0.1") { // treated as public
 				return nil
 			}
 			return sources.Public(a)

@@ -7,8 +7,8 @@ import (
 	"millrace/ingest/sources"
 )
 
-// A video may be silent for as long as its settings make it: between two key frames,
-// of which a camera may send one every 30 s, and between two frames of a low rate.
+// The stall time-out covers the longest silence of a video with its settings: between two key frames, up to 30 s for
+// a camera, and between two frames at a low rate.
 func TestStallTimeoutFollowsTheSettings(t *testing.T) {
 	for _, tt := range []struct {
 		video sources.Video

@@ -6,16 +6,16 @@ import (
 	"millrace/internal/video"
 )
 
-// State is what a source is doing.
+// State is the activity of a source.
 type State string
 
 // The states.
 const (
-	Connecting State = "connecting" // it is being opened
-	Running    State = "running"    // it is being read
-	Waiting    State = "waiting"    // it has failed, and will be opened again
+	Connecting State = "connecting" // being opened
+	Running    State = "running"    // being read
+	Waiting    State = "waiting"    // failed, waiting for the next opening
 	Ended      State = "ended"      // the video is over, or the source was stopped
-	Failed     State = "failed"     // it failed and is not opened again
+	Failed     State = "failed"     // failed finally
 )
 
 // States lists every State, for metrics by state.
@@ -28,8 +28,8 @@ type Status struct {
 	Restarts uint64     // openings after the first
 	Kind     video.Kind // of the last failure; "" for none, or for one that is not a *video.Error
 	Err      error      // the last failure, without passwords; nil for none
-	Retry    time.Time  // when it is opened again; zero unless Waiting
+	Retry    time.Time  // time of the next opening; zero unless Waiting
 	Frames   uint64     // read, of all openings
-	Lost     uint64     // those of them that were lost for want of memory
+	Lost     uint64     // frames lost for lack of memory, included in Frames
 	Info     Info       // of the last opening
 }

@@ -11,8 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// startTimeout is the longest time until the first frame, and until the next one where
-// only key frames are decoded: a camera may send a key frame every 30 s only.
+// startTimeout is the longest time until the first frame, and, when only key frames are decoded, until the next
+// frame: a camera may send as few as one key frame in 30 s.
 const startTimeout = 40 * time.Second
 
 func init() {
@@ -22,18 +22,18 @@ func init() {
 			video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS,
 			video.SchemeRTMP, video.SchemeRTMPS, video.SchemeV4L2, video.SchemeExec,
 		},
-		Request:   []string{video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS},
-		Examples:  []string{"clip.mp4", "rtsp://127.0.0.1:9/live", "http://127.0.0.1:9/picture.jpg"},
-		FPS:       true,
-		Loop:      []string{video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS}, // others have no beginning to go back to
+		Request:  []string{video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS},
+		Examples: []string{"clip.mp4", "rtsp://127.0.0.1:9/live", "http://127.0.0.1:9/picture.jpg"},
+		FPS:      true,
+		// other schemes have no beginning to return to
+		Loop:      []string{video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS},
 		New:       func() Settings { return new(Video) },
 		Relative:  relativeFile,
 		Transport: func(s Settings, address string) string { return s.(*Video).transport(address) },
 	})
 }
 
-// Video is a source that ffmpeg reads: files, devices, the output of programs, and
-// network addresses.
+// Video is a source read by ffmpeg: files, devices, the output of programs, and network addresses.
 type Video struct {
 	Transport string        `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" advanced:"yes" help:"transport of RTSP packets"`
 	Width     int           `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" advanced:"yes" help:"scale frames of the video to this width in pixels"`
@@ -59,14 +59,13 @@ func (c *Video) Validate(address string, publicOnly bool) error {
 		return bad("rtsp_transport", "is for rtsp and rtsps sources, but this one is %s: leave it out", scheme)
 	case c.Transport == "udp" && scheme == video.SchemeRTSPS:
 		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or use an rtsp address")
-	case c.Transport == "udp" && publicOnly: // an RTSP server may choose any address for its packets
+	case c.Transport == "udp" && publicOnly: // an RTSP server may choose any address for UDP packets
 		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: leave it out, or %s", allowPrivate)
 	}
 	return nil
 }
 
-// transport is how packets of the address come: tcp or udp, or "" where it is not
-// RTSP.
+// transport returns the transport of the address's packets: tcp or udp, or "" without RTSP.
 func (c *Video) transport(address string) string {
 	switch scheme, _ := video.ClassifyURL(address); scheme {
 	case video.SchemeRTSP, video.SchemeRTSPS:
@@ -89,7 +88,7 @@ func (c *Video) options(address string, e Env) video.Options {
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout
 	}
-	if o.FPS > 0 { // a frame may come a whole interval after the one before, and it may be a key frame that is late
+	if o.FPS > 0 { // a frame may arrive a whole interval after the last frame, and may be a late key frame
 		o.StallTimeout += time.Duration(2 / o.FPS * float64(time.Second))
 	}
 	if o.Poll = c.Poll; o.Poll > 0 { // some requests may fail
@@ -130,8 +129,8 @@ func (r *videoReader) Info() Info {
 func (r *videoReader) Next() (stream.Frame, error) {
 	f, err := r.frames.Next()
 	if video.KindOf(err) == video.EndedEarly && r.Reader.Info().File && !r.options.Loop {
-		// The file is damaged or incomplete: all its readable frames have been read,
-		// and reading it again would repeat them.
+		// The file is damaged or incomplete: all readable frames have been read, and reading the file again would
+		// repeat frames.
 		err = final{err}
 	}
 	return f, err
