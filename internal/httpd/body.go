@@ -16,45 +16,42 @@ import (
 	"millrace/stream/coded"
 )
 
-// A body, a message of a WebSocket or a message of gRPC may take ArrivalGrace, and a second for each ArrivalRate bytes of
-// it that have arrived or are read next.
+// The time limit for the arrival of a body, a WebSocket message or a gRPC message is ArrivalGrace plus a second per
+// ArrivalRate bytes that have arrived or are read next.
 const (
 	ArrivalGrace = 15 * time.Second
 	ArrivalRate  = 32 << 10
 )
 
-// ArrivalTime returns the time that n bytes may take to arrive.
+// ArrivalTime returns the time limit for the arrival of n bytes.
 func ArrivalTime(n int) time.Duration {
 	return ArrivalGrace + time.Duration(n/ArrivalRate)*time.Second
 }
 
 const (
-	// firstChunk is the first lease for a body of unknown length, and growth by how much each
-	// lease is larger than the one before.
+	// firstChunk is the first lease for a body of unknown length; each further lease is larger than the last by the
+	// factor growth.
 	firstChunk = 16 << 10
 	growth     = 4
 )
 
-// Room returns memory for a body of n bytes, of which the first at are in the memory of the call
-// before, which is no longer used then. It holds those bytes, and is longer than at. buf.Pool's
-// Receive is one.
+// Room returns memory for a body of n bytes. The first at bytes are in the memory of the previous call, no longer
+// used afterwards; the new memory holds these bytes, and is longer than at. The method Receive of buf.Pool is a Room.
 type Room func(n, at int) ([]byte, error)
 
-// ErrIncomplete is wrapped by the error of a body of which a part did not arrive: it ended too soon or came too slowly, or
-// its connection failed.
+// ErrIncomplete is wrapped by the error of a body that did not arrive completely: the body ended too soon or came too
+// slowly, or the connection failed.
 var ErrIncomplete = errors.New("the body did not arrive completely")
 
-// ReadBody reads the request's body into memory from room and returns it, without its
-// content coding (gzip, deflate or zstd; status 415 for others). For a request
-// without a body it returns nil and does not call room. The body may have at most max
-// bytes; 0 or less, or more than the server's MaxBody, means MaxBody.
+// ReadBody reads the request's body into memory from room and returns the body, without its content coding (gzip,
+// deflate or zstd; status 415 for other codings). For a request without a body, ReadBody returns nil and does not
+// call room. The body may have at most max bytes; max <= 0, or above the server's MaxBody, means MaxBody.
 //
-// room is called with at = 0, and again whenever its memory is full, with the body's length. For a
-// body of unknown length, or with a coding, n is a few times at, up to max. One in zstd is read before it is
-// decoded, and memory has room for both. The caller owns the
-// memory, also after an error. An error of room is returned unchanged. All other errors are coded:
-// too_large (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
-// for a body that takes too long; and the errors of Client.Err.
+// room is called with at = 0, and again whenever its memory is full, with n, the body's length. For a body of unknown
+// length, or with a coding, n is a few times at, up to max. A zstd body is read before decoding, and memory has room
+// for the body and the decoded text. The caller owns the memory, also after an error. An error of room is returned
+// unchanged. All other errors are coded: too_large (limits.max_body), invalid_argument for a short or malformed body,
+// timeout (status 408) for a body that takes too long; and the errors of Client.Err.
 func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
@@ -110,8 +107,7 @@ func readAsSent(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error
 	return mem[:n:n], c.Request().CloseBodyStream()
 }
 
-// readChunked is ReadBody for a body of unknown length. p is nil when the time of the body is
-// limited by what it is decoded from.
+// readChunked is ReadBody for a body of unknown length. p is nil if the source of a decoded body limits the time.
 func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]byte, error) {
 	size, n := 0, 0
 	var mem []byte
@@ -133,7 +129,7 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]b
 			}
 		}
 		if n == max {
-			// Reading one more byte distinguishes a body of exactly the limit from a larger one.
+			// Reading one more byte distinguishes a body of exactly the limit from a larger body.
 			var one [1]byte
 			if m, err := body.Read(one[:]); m > 0 {
 				return nil, tooLarge(&c.Request().Header, -1, max)
@@ -155,7 +151,7 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]b
 	}
 }
 
-// ReadSmall is ReadBody into memory of its own, for bodies of at most a few kilobytes.
+// ReadSmall is ReadBody into new memory, for bodies of at most a few kilobytes.
 func (s *Server) ReadSmall(c *fiber.Ctx, most int) ([]byte, error) {
 	var mem []byte
 	return s.ReadBody(c, most, func(n, at int) ([]byte, error) {
@@ -172,7 +168,7 @@ type pace struct {
 	began time.Time
 }
 
-// allow gives the client the time that n bytes of the body may take, since the first call.
+// allow gives the client the time for n bytes of the body, counted from the first call.
 func (p *pace) allow(n int) {
 	if p.began.IsZero() {
 		p.began = time.Now()
@@ -180,11 +176,10 @@ func (p *pace) allow(n int) {
 	_ = p.c.Context().Conn().SetReadDeadline(p.began.Add(ArrivalTime(n)))
 }
 
-// pacedPiece is how much of a body with a content coding is read at most until its time is extended.
+// pacedPiece is the most bytes of a body with a content coding read before the deadline is extended.
 const pacedPiece = 64 << 10
 
-// paced is a body with a content coding, whose time depends on what arrives and not on what comes
-// out of it.
+// paced is a body with a content coding. Its deadline depends on the bytes that arrive, not on the decoded bytes.
 type paced struct {
 	pace
 	body     io.Reader
@@ -212,8 +207,7 @@ func tooLarge(h *fasthttp.RequestHeader, n, max int) error {
 	return coded.Errorf(coded.TooLarge, "", "request %ssize of %d bytes exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, n, max)
 }
 
-// readError returns the coded error of a body that could not be read. n is its
-// Content-Length, -1 for a body in chunks.
+// readError returns the coded error of a failure to read a body. n is its Content-Length, -1 for a body in chunks.
 func readError(err error, n int) error {
 	var ne net.Error
 	short := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -233,14 +227,14 @@ func readError(err error, n int) error {
 		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrIncomplete
 	case short:
 		fault.Msg, fault.Err = "the body ended before its last chunk", ErrIncomplete
-	default: // another text could have bytes of the connection, those of the next request, too
+	default: // other texts may quote bytes of the connection, even of the next request
 		fault.Msg, fault.Err = "the body cannot be read: the connection has failed", fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	return fault
 }
 
-// StrictJSON reads a text that is one JSON value into to, with numbers as they are
-// written. An object may have no keys that to does not have.
+// StrictJSON reads a text consisting of a single JSON value into to, with numbers as written. Objects may only have
+// keys that to has.
 func StrictJSON(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

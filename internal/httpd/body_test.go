@@ -14,8 +14,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// TestErrorsOfBodies: what kept a body from being read has its code, and one that
-// ended too soon says what was announced.
+// Each failure to read a body has its code, and the error of a short body says what length was announced.
 func TestErrorsOfBodies(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, c := range []struct {
@@ -54,7 +53,7 @@ func TestErrorsOfBodies(t *testing.T) {
 	}
 }
 
-// TestRulesOfHosts: which names a server answers to, by what it is bound to and told.
+// TestRulesOfHosts: the names of a server follow from its bound address and its settings.
 func TestRulesOfHosts(t *testing.T) {
 	machine, _ := os.Hostname()
 	for bound, local := range map[string]bool{"": true, "0.0.0.0": true, "::": true, "127.0.0.1": false, "192.0.2.7": false, "Mill.example": false} {
@@ -92,7 +91,7 @@ func TestRulesOfHosts(t *testing.T) {
 	}
 }
 
-// TestTimeOfBodies: a client has some time for any body, and more for a large one.
+// A client has some time for any body, and more for a large body.
 func TestTimeOfBodies(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: 15 * time.Second, 32<<10 - 1: 15 * time.Second, 32 << 10: 16 * time.Second, 90 * 32 << 10: 105 * time.Second} {
 		if got := ArrivalTime(n); got != want {

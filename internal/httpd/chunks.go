@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// badChunks is the error of a body in chunks that programs read in different ways: what follows the word "body".
+// badChunks is the error of a body in chunks that programs read in different ways: the text after the word "body".
 type badChunks string
 
 func (b badChunks) Error() string { return "the body is not correct HTTP/1.1: " + string(b) }
@@ -16,21 +16,21 @@ func (b badChunks) Error() string { return "the body is not correct HTTP/1.1: " 
 // maxSize is the length of a chunk's size, a hexadecimal number of 64 bits.
 const maxSize = 16
 
-// chunks is the content of a body in chunks (RFC 9112, section 7.1). fasthttp's own reader accepts much that others read
-// in another way, such as an LF within an extension, and makes headers of trailers. Here lines end with CR LF, and there are neither
-// extensions nor trailers, which no common client sends.
+// chunks is the content of a body in chunks (RFC 9112, section 7.1). fasthttp's own reader accepts much that other
+// programs read differently, such as an LF within an extension, and turns trailers into headers. Here lines end with
+// CR LF, and extensions and trailers, not sent by any common client, are errors.
 type chunks struct {
 	head *fasthttp.RequestHeader
 	body io.Reader // fasthttp's stream
-	left int64     // bytes of the current chunk that were not read
+	left int64     // unread bytes of the current chunk
 	err  error     // of the last read
 	one  [1]byte   // of next
 }
 
-// chunksKey is the key under which a request has its reader of chunks.
+// chunksKey is the key of a request's reader of chunks.
 type chunksKey struct{}
 
-// bodyOf returns the stream of a request's body, always the same one, nil if there is none.
+// bodyOf returns the stream of a request's body, always the same stream, nil for none.
 func bodyOf(c *fasthttp.RequestCtx) io.Reader {
 	body := c.RequestBodyStream()
 	if body == nil || c.Request.Header.ContentLength() >= 0 {
@@ -44,12 +44,13 @@ func bodyOf(c *fasthttp.RequestCtx) io.Reader {
 	return r
 }
 
-// Read implements io.Reader. It reads no byte behind the body.
+// Read implements io.Reader. Read reads no byte after the body.
 func (c *chunks) Read(p []byte) (n int, err error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	// fasthttp's stream looks for chunks itself unless the body has a length: then it returns the bytes as they come.
+	// Without a length, fasthttp's stream parses chunks by itself; with a length, the stream returns the bytes
+	// unchanged.
 	c.head.SetContentLength(math.MaxInt)
 	defer c.head.SetContentLength(-1)
 	if c.left == 0 {
@@ -103,7 +104,7 @@ func (c *chunks) size() (int64, error) {
 	return 0, io.EOF
 }
 
-// lineEnd reads CR LF. what is the error if it is something else.
+// lineEnd reads CR LF, and returns the error what for anything else.
 func (c *chunks) lineEnd(what badChunks) error {
 	for _, want := range []byte("\r\n") {
 		b, err := c.next()

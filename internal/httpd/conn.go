@@ -15,33 +15,32 @@ import (
 	"millrace/internal/records"
 )
 
-// conn is an open connection. Its deadlines are those of any connection, but a later
-// deadline than the one before, as fasthttp sets three times a request, costs no timer: see
-// deadline.
+// conn is an open connection. Deadlines behave as for any connection, but a later deadline than the last (fasthttp
+// sets three per request) costs no timer: see deadline.
 type conn struct {
 	net.Conn
 	read, write deadline
-	at          place // that it came to
-	handshake   bool  // TLS is spoken on it, and nothing was read yet
+	at          place // address of arrival
+	handshake   bool  // a TLS connection before its first read
 
 	mu      sync.Mutex
 	busy    bool        // a handler runs
 	closed  bool        // or hijacked
 	leaving *time.Timer // ends ctx; nil = the client has not left
 
-	// See Server.Context; they are set once.
-	ctx     context.Context // nil = no request has asked for it
+	// See Server.Context; both fields are set once.
+	ctx     context.Context // nil until a request asks for the context
 	cancel  context.CancelCauseFunc
-	watched uint64 // its number in Server.watcher
+	watched uint64 // number in Server.watcher
 
-	cork atomic.Pointer[records.Cork] // nil = it was never corked
+	cork atomic.Pointer[records.Cork] // nil before the first use
 
 	// Used by the connection's goroutine only; small is only read when somebody has taken the connection over.
-	small   int     // reads in a row, without a write between them, that have brought few bytes
-	refused int     // requests in a row that were refused, see Server.slowDown
-	join    bool    // the next write is kept until the one after it
-	kept    *[]byte // what is kept
-	lost    func()  // called if it is closed before the function that takes it over has run
+	small   int     // consecutive reads of few bytes, without a write between
+	refused int     // consecutive refused requests, see Server.slowDown
+	join    bool    // the next write is kept for the write after
+	kept    *[]byte // the kept write
+	lost    func()  // called on a close before the function of Hijack has run
 }
 
 func newConn(c net.Conn) *conn {
@@ -50,14 +49,13 @@ func newConn(c net.Conn) *conn {
 	return w
 }
 
-// replyBuffer is the size of fasthttp's buffer for replies: a larger body makes it write
-// twice, first the header and as much of the body as there is room for.
+// replyBuffer is the size of fasthttp's buffer for replies: with a larger body fasthttp writes twice, first the
+// header and the beginning of the body.
 const replyBuffer = 4096
 
 var keptWrites = sync.Pool{New: func() any { b := make([]byte, 0, replyBuffer); return &b }}
 
-// connOf returns the connection below TLS, nil if it does not come from a listener of this
-// package.
+// connOf returns the connection below TLS, nil for a connection from a foreign listener.
 func connOf(c net.Conn) *conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -66,8 +64,7 @@ func connOf(c net.Conn) *conn {
 	return w
 }
 
-// unwrap returns the connection for an owner that does not need deadlines to be cheap. It
-// has none.
+// unwrap returns the connection without its deadlines, for an owner that does not need cheap deadlines.
 func unwrap(c net.Conn) net.Conn {
 	if w, ok := c.(*conn); ok {
 		_ = w.Conn.SetDeadline(time.Time{})
@@ -76,15 +73,15 @@ func unwrap(c net.Conn) net.Conn {
 	return c
 }
 
-// NetConn returns the connection without what this package adds.
+// NetConn returns the wrapped connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// A client that sends a request in many parts of less than smallRead bytes has it read in fewer and larger ones: the
-// server waits before each read, see waitAfter. Clients by the thousand that send a byte now and then would otherwise have all
-// others wait behind their goroutines.
+// A request sent in many parts of less than smallRead bytes is read in fewer and larger reads: the server waits
+// before each read, see waitAfter. Otherwise thousands of clients that send single bytes would keep all other clients
+// waiting for the processor.
 const (
 	smallRead  = 1024
-	neverSmall = math.MinInt // the value of conn.small for those that do not wait
+	neverSmall = math.MinInt // conn.small of connections that never wait
 )
 
 // The bounds of waitAfter.
@@ -93,8 +90,8 @@ const (
 	longestWait = 512 * time.Millisecond
 )
 
-// waitAfter returns how long a connection waits after n reads or requests in a row of a kind that costs the server more than it is worth:
-// not at all after withoutWait of them, and then twice as long each time, from a millisecond to longestWait.
+// waitAfter returns how long a connection waits after n consecutive reads or requests of a costly kind: 0 for up to
+// withoutWait, and then twice as long each time, from a millisecond to longestWait.
 func waitAfter(n int) time.Duration {
 	if n <= withoutWait {
 		return 0
@@ -130,7 +127,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.small > 0 { // otherwise it belongs to the reader
+	if c.small > 0 { // a negative value belongs to the reader
 		c.small = 0
 	}
 	if c.kept != nil {
@@ -162,7 +159,7 @@ func (c *conn) writeNow(b []byte) (int, error) {
 	}
 }
 
-// writeJoined writes what is kept, and b, in one system call.
+// writeJoined writes the kept bytes and b in one system call.
 func (c *conn) writeJoined(b []byte) (int, error) {
 	kept := c.kept
 	c.kept, c.join = nil, false
@@ -177,7 +174,7 @@ func (c *conn) writeJoined(b []byte) (int, error) {
 	}
 }
 
-// joinWrites has the next two writes done in one system call.
+// joinWrites joins the next two writes in one system call.
 func (c *conn) joinWrites() { c.join = true }
 
 // SetDeadline implements net.Conn.
@@ -191,7 +188,7 @@ func (c *conn) SetReadDeadline(t time.Time) error { return c.read.setTo(t) }
 // SetWriteDeadline implements net.Conn.
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.write.setTo(t) }
 
-// CloseRead is that of net.TCPConn and net.UnixConn.
+// CloseRead closes the reading side, if the wrapped connection supports the operation.
 func (c *conn) CloseRead() error {
 	if h, ok := c.Conn.(interface{ CloseRead() error }); ok {
 		return h.CloseRead()
@@ -199,7 +196,7 @@ func (c *conn) CloseRead() error {
 	return errors.ErrUnsupported
 }
 
-// CloseWrite is that of net.TCPConn and net.UnixConn.
+// CloseWrite closes the writing side, if the wrapped connection supports the operation.
 func (c *conn) CloseWrite() error {
 	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
@@ -207,8 +204,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// reset closes a connection on which nothing was sent or received, without the exchange that ends others: its client has
-// left, or it gives way to another one.
+// reset closes a connection with a TCP reset instead of the normal closing exchange. It is for a connection without
+// traffic, whose client has left, or which gives way to a new connection.
 func (c *conn) reset() {
 	if t, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = t.SetLinger(0)
@@ -234,11 +231,10 @@ func (c *conn) setBusy(is bool) {
 	c.mu.Unlock()
 }
 
-// deadline is the time limit of the reads or writes of a connection. A deadline that is
-// later than the one of the connection's timer only replaces wanted. When the timer
-// ends an operation before wanted, again sets it to wanted, and the operation is repeated. So
-// the timer of a connection that is used all the time is set every few seconds, not with each
-// request, and no operation ends early or late. The methods are safe for concurrent use.
+// deadline is the time limit of the reads or writes of a connection. A deadline later than the timer's deadline only
+// replaces wanted. When the timer ends an operation before wanted, again sets the timer to wanted, and the operation
+// is repeated. So the timer of a busy connection is set every few seconds, not with each request, and no operation
+// ends early or late. The methods are safe for concurrent use.
 type deadline struct {
 	set func(time.Time) error // of the connection
 

@@ -19,7 +19,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// fakeConn notes what is done to a connection.
+// fakeConn records the calls of a connection.
 type fakeConn struct {
 	net.Conn
 	in        io.Reader
@@ -48,7 +48,7 @@ type halfConn struct {
 
 func (c *halfConn) CloseWrite() error { c.done = append(c.done, "close write"); return c.err }
 
-// framed has what it reads in chunks.
+// framed encodes the text of from in chunks.
 type framed struct {
 	from io.Reader
 	text bytes.Buffer
@@ -72,7 +72,7 @@ func (f *framed) Read(b []byte) (int, error) {
 	return 0, f.err
 }
 
-// request is one with that body, of which length bytes are announced, -1 for chunks.
+// request returns a request with the body and the announced length; length -1 means chunks.
 func request(t *testing.T, conn net.Conn, body io.Reader, length int) *fiber.Ctx {
 	t.Helper()
 	app := fiber.New()
@@ -88,8 +88,8 @@ func request(t *testing.T, conn net.Conn, body io.Reader, length int) *fiber.Ctx
 	return c
 }
 
-// A body that fasthttp has read already leaves the deadline alone; a larger one, and one
-// in chunks, has the time that its length may take.
+// A body already read by fasthttp leaves the deadline alone; a larger body, or a body in chunks, has the time limit
+// of its length.
 func TestDeadlinesOfBodies(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -121,13 +121,14 @@ func TestDeadlinesOfBodies(t *testing.T) {
 	}
 }
 
-// gone is a client whose credentials are not valid any more.
+// gone is a client with expired credentials.
 type gone struct{ err error }
 
 func (g gone) OnEnd(func(error)) func() { return func() {} }
 func (g gone) Err() error               { return g.err }
 
-// The credentials of a client are checked again when its body was read, unless the body came with the head of the request.
+// The credentials of a client are checked again after its body was read, unless the body came with the head of the
+// request.
 func TestCredentialsAfterTheBody(t *testing.T) {
 	ended := errors.New("ended")
 	for _, c := range []struct {
@@ -152,7 +153,7 @@ func TestCredentialsAfterTheBody(t *testing.T) {
 	}
 }
 
-// What goes wrong with a body in chunks is told without a length, wherever it goes wrong.
+// The error of a malformed body in chunks mentions no length, wherever the fault is.
 func TestErrorsOfChunks(t *testing.T) {
 	const most = 10
 	text := func(n int) io.Reader { return strings.NewReader(strings.Repeat("x", n)) }
@@ -179,7 +180,7 @@ func TestErrorsOfChunks(t *testing.T) {
 	}
 }
 
-// heapRoom is memory for one body, all of it at once.
+// heapRoom is memory for one body, allocated at once.
 type heapRoom struct{ mem []byte }
 
 func (h *heapRoom) room(n, at int) ([]byte, error) {
@@ -200,7 +201,7 @@ func (p *pause) Read([]byte) (int, error) {
 	return 0, nil
 }
 
-// A handler's bound holds below that of the server, which holds otherwise.
+// A handler's bound holds if below the server's bound; otherwise the server's bound holds.
 func TestBoundsOfBodies(t *testing.T) {
 	s := &Server{cfg: Config{MaxBody: 10}}
 	for max, want := range map[int]int{-1: 10, 0: 10, 5: 5, 10: 10, 11: 10, math.MaxInt: 10} {
@@ -211,8 +212,8 @@ func TestBoundsOfBodies(t *testing.T) {
 	}
 }
 
-// A lingering close lets the client read the reply: it closes the server's direction, reads
-// what still comes for a while, and closes the rest.
+// A lingering close lets the client read the reply: the server closes its own direction, reads the client's remaining
+// bytes for a while, and closes the rest.
 func TestLinger(t *testing.T) {
 	conn := &halfConn{fakeConn: fakeConn{in: strings.NewReader("the rest of a body")}}
 	before := time.Now()
@@ -241,13 +242,12 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// endless counts what is read of it.
+// endless counts the bytes read from it.
 type endless struct{ n int }
 
 func (e *endless) Read(b []byte) (int, error) { e.n += len(b); return len(b), nil }
 
-// A client that asked for its connection to be closed may still send some of a body that
-// nobody reads, but not for long.
+// A client that asked for its connection to be closed may send the rest of an unread body, but not for long.
 func TestUnreadBodyBeforeAClose(t *testing.T) {
 	conn, body := &fakeConn{}, &endless{}
 	c := request(t, conn, body, -1)
@@ -265,8 +265,8 @@ func TestUnreadBodyBeforeAClose(t *testing.T) {
 	}
 }
 
-// At the end, a connection without a handler may go on for a moment; one with a handler
-// keeps its time.
+// At the shutdown, a connection without a handler may continue for a moment; a connection with a handler keeps its
+// time.
 func TestIdleConnectionsAtTheEnd(t *testing.T) {
 	s, err := New(Config{Addr: "127.0.0.1:0"})
 	if err != nil {

@@ -2,8 +2,7 @@ package httpd
 
 import "millrace/internal/records"
 
-// Cork has everything that is written until Uncork collected in buf, and written when there
-// is no room for more.
+// Cork collects all writes until Uncork in buf, and writes them early only when buf is full.
 func (c *conn) Cork(buf []byte) {
 	k := c.cork.Load()
 	if k == nil {
@@ -13,8 +12,7 @@ func (c *conn) Cork(buf []byte) {
 	k.Start(buf)
 }
 
-// Uncork writes what is collected. The buffer is the caller's again. A connection that is
-// not corked stays as it is.
+// Uncork writes the collected bytes and returns the buffer to the caller. Without Cork, Uncork does nothing.
 func (c *conn) Uncork() error {
 	if k := c.cork.Load(); k != nil {
 		return k.Stop(c.writeNow)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCork checks that what is written while a connection is corked leaves together, in
-// order, with a write of its own when the buffer is full.
+// TestCork checks that bytes written to a corked connection leave together, in order, with a separate write when the
+// buffer is full.
 func TestCork(t *testing.T) {
 	inner := &writes{}
 	w := &conn{Conn: inner}
@@ -42,8 +42,7 @@ func TestCork(t *testing.T) {
 	}
 }
 
-// TestCorkTellsErrors checks that a failure of a write is told by the write that caused it,
-// or by Uncork.
+// TestCorkTellsErrors checks that the write that failed, or Uncork, returns the error.
 func TestCorkTellsErrors(t *testing.T) {
 	near, far := net.Pipe()
 	_ = far.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pipe is a connection whose peer is the other end; sets are the deadlines that it was given.
+// pipe is a connection with its other end, peer; sets records its deadlines.
 func pipe(t *testing.T) (c *conn, peer net.Conn, sets *[]time.Time) {
 	inner, peer := net.Pipe()
 	t.Cleanup(func() { inner.Close(); peer.Close() })
@@ -24,8 +24,8 @@ func pipe(t *testing.T) (c *conn, peer net.Conn, sets *[]time.Time) {
 	return c, peer, sets
 }
 
-// TestReadsEndAtTheirDeadline checks that the last deadline that was set holds to the
-// nanosecond, whether it is earlier or later than the ones before.
+// TestReadsEndAtTheirDeadline checks that the last deadline holds to the nanosecond, whether earlier or later than
+// the deadlines before.
 func TestReadsEndAtTheirDeadline(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -61,7 +61,7 @@ func TestReadsEndAtTheirDeadline(t *testing.T) {
 	}
 }
 
-// TestNoDeadlineIsLeft checks that a read without a deadline outlasts the ones before.
+// TestNoDeadlineIsLeft checks that a read without a deadline outlasts earlier deadlines.
 func TestNoDeadlineIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, peer, _ := pipe(t)
@@ -80,7 +80,7 @@ func TestNoDeadlineIsLeft(t *testing.T) {
 	})
 }
 
-// TestDeadlineWhileReading checks that a deadline ends a read that is under way.
+// TestDeadlineWhileReading checks that a deadline ends a read in progress.
 func TestDeadlineWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _ := pipe(t)
@@ -93,8 +93,8 @@ func TestDeadlineWhileReading(t *testing.T) {
 	})
 }
 
-// TestWritesContinue checks that a write that the timer ended in its middle, before its
-// deadline, goes on with the rest, and ends at its deadline.
+// TestWritesContinue checks that a write interrupted by the timer before its deadline continues with the rest, and
+// ends at the deadline.
 func TestWritesContinue(t *testing.T) {
 	for _, joined := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestWritesContinue(t *testing.T) {
 			_ = w.SetWriteDeadline(began.Add(time.Minute))
 			var got []byte
 			go func() {
-				for _, n := range []int{3000, 6000} { // the second one after the timer
+				for _, n := range []int{3000, 6000} { // the second write comes after the timer
 					b := make([]byte, n)
 					_, _ = io.ReadFull(peer, b)
 					got = append(got, b...)
@@ -135,8 +135,8 @@ func TestWritesContinue(t *testing.T) {
 	}
 }
 
-// TestTimersAreRarelySet checks what deadlines of requests cost: those of a connection in
-// use, and those of one that is idle afterwards.
+// TestTimersAreRarelySet counts the timers for the deadlines of requests, on a busy connection and on an idle
+// connection afterwards.
 func TestTimersAreRarelySet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, peer, sets := pipe(t)
@@ -172,8 +172,8 @@ func (c *writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestJoinedWrites checks which writes wait for the next one: only the first after
-// joinWrites, if it is not larger than the buffer.
+// TestJoinedWrites checks that only the first write after joinWrites waits for the next write, and only if no larger
+// than the buffer.
 func TestJoinedWrites(t *testing.T) {
 	inner := &writes{}
 	w := &conn{Conn: inner}

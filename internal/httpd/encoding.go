@@ -23,9 +23,8 @@ const (
 	codingZstd    = "zstd"
 )
 
-// zstdWindow is the most memory that a zstd body may need to be decoded, what RFC 8878
-// recommends, and zstdAtOnce how many are decoded at the same time. Others wait for their turn, which
-// takes no longer than decoding does: see readZstd.
+// zstdWindow is the most memory for decoding a zstd body, as recommended by RFC 8878, and zstdAtOnce the number of
+// bodies decoded at the same time. Further bodies wait, no longer than for the decoding of others: see readZstd.
 const (
 	zstdWindow = 8 << 20
 	zstdAtOnce = 16
@@ -33,7 +32,7 @@ const (
 
 var zstdSlots = make(chan struct{}, zstdAtOnce)
 
-// errBadCoding is the error of a body that is not in its declared coding.
+// errBadCoding is the error of a body that does not match its declared coding.
 type errBadCoding struct {
 	coding string
 	err    error
@@ -42,8 +41,7 @@ type errBadCoding struct {
 func (e *errBadCoding) Error() string { return e.err.Error() }
 func (e *errBadCoding) Unwrap() error { return e.err }
 
-// decoded returns a reader of body without its content coding, and a function that must be
-// called after its use.
+// decoded returns a reader of body without its content coding, and a function to call after use.
 func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error) {
 	coding = strings.ToLower(strings.TrimSpace(coding))
 	switch coding {
@@ -54,7 +52,7 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 		}
 		r, done, err = z, func() { gzips.Put(z) }, z.Reset(body)
 	case codingDeflate:
-		from := bufio.NewReader(body) // of which zlib reads up to its end
+		from := bufio.NewReader(body) // zlib reads only up to the end of the coding
 		var z io.ReadCloser
 		z, err = zlib.NewReader(from)
 		r, done = &whole{z, from}, func() {}
@@ -80,7 +78,8 @@ func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error
 
 var gzips sync.Pool
 
-// whole is a reader of one stream, which is an error with more behind it: the rest of a body would be read as the next request.
+// whole is a reader of a single stream. Bytes after the stream are an error: otherwise the rest of a body would be
+// read as the next request.
 type whole struct {
 	io.Reader
 	from io.ByteReader
@@ -110,8 +109,8 @@ func (d *decoding) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readDecoded is ReadBody for a body with a content coding. The bound holds for what comes
-// out of it, and for what is sent.
+// readDecoded is ReadBody for a body with a content coding. The bound holds for the decoded body and for the body as
+// sent.
 func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
@@ -128,8 +127,8 @@ func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room
 	return readChunked(c, plain, max, room, nil)
 }
 
-// readZstd is readDecoded for zstd, whose decoder has much memory. It is decoded when all of it has arrived, so that no client
-// keeps a decoder while it sends nothing.
+// readZstd is readDecoded for zstd. Because a zstd decoder has much memory, decoding begins only after the whole body
+// has arrived, so that no silent client keeps a decoder.
 func readZstd(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) {
 	mem, err := readAsSent(c, body, max, room)
 	if err != nil {
@@ -141,7 +140,7 @@ func readZstd(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) 
 		return nil, err
 	}
 	defer done()
-	plain, err := readChunked(c, z, max, func(n, at int) ([]byte, error) { // behind what has arrived
+	plain, err := readChunked(c, z, max, func(n, at int) ([]byte, error) { // after the body as sent
 		if from.mem, err = room(from.n+n, from.n+at); err != nil {
 			return nil, err
 		}
@@ -154,7 +153,7 @@ func readZstd(c *fiber.Ctx, body io.Reader, max int, room Room) ([]byte, error) 
 	return from.mem[:n:n], nil
 }
 
-// arrived reads the first n bytes of memory, in whose place other memory with the same bytes may come.
+// arrived reads the first n bytes of mem; mem may be replaced by other memory with the same bytes.
 type arrived struct {
 	mem   []byte
 	n, at int
@@ -175,10 +174,9 @@ type Packed struct {
 	Body   []byte
 }
 
-// Pack compresses a reply, which body writes, if the client accepts that, into memory of
-// lease, which returns nil when there is none. It returns false when the reply should be
-// sent as it is: the client has not asked for a coding, or the result is no smaller than size. A long reply takes
-// turns with other long computations (package bulk).
+// Pack compresses a reply, written by body, into memory of lease (nil: no memory), if the client accepts a coding. ok
+// is false when the reply should be sent uncompressed: the client accepts no coding, there is no memory, or the
+// result is not smaller than size. A long reply takes turns with other long computations (package bulk).
 func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p Packed, ok bool) {
 	accepted := c.Request().Header.Peek(fiber.HeaderAcceptEncoding)
 	if len(accepted) == 0 {
@@ -216,7 +214,7 @@ func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p
 	return p, true
 }
 
-// turns writes in pieces of at most bulk.Least bytes, each in its turn (package bulk). Who writes must have no turn.
+// turns writes in pieces of at most bulk.Least bytes, each in a turn (package bulk). The writer must not hold a turn.
 type turns struct{ to io.Writer }
 
 func (t turns) Write(p []byte) (n int, err error) {
@@ -260,7 +258,7 @@ func acceptedCoding(header string) string {
 	return best
 }
 
-// bounded is memory that does not grow.
+// bounded is memory of fixed size.
 type bounded struct{ room []byte }
 
 var errFull = errors.New("no smaller")

@@ -17,8 +17,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-// TestUnfinishedZstd: clients that begin bodies in zstd and do not go on keep no decoder, so that the bodies of others are read, of
-// any size.
+// Clients that begin zstd bodies and then stop keep no decoder, so the bodies of other clients are read, whatever
+// their size.
 func TestUnfinishedZstd(t *testing.T) {
 	begun := make(chan struct{}, 100)
 	s := serve(t, httpd.Config{MaxBody: 1 << 20}, func(s *httpd.Server) {
@@ -31,7 +31,7 @@ func TestUnfinishedZstd(t *testing.T) {
 				}
 				return memory(n, at)
 			})
-			begun <- struct{}{} // also when it was refused
+			begun <- struct{}{} // also after a refusal
 			return err
 		})
 	})
@@ -74,8 +74,8 @@ func TestUnfinishedZstd(t *testing.T) {
 	}
 }
 
-// TestNothingFollowsACoding: what follows the end of a coding within a body is not read as the next request, but an error; and a
-// request that follows the body is read, however the body was sent.
+// Bytes of a body after the end of its coding are an error and are not read as the next request. A request after the
+// body is read, however the body was sent.
 func TestNothingFollowsACoding(t *testing.T) {
 	s := serve(t, httpd.Config{}, echo)
 	const next = "GET /hello HTTP/1.1\r\n" + host + "\r\n"
@@ -113,7 +113,7 @@ func TestNothingFollowsACoding(t *testing.T) {
 				if a := p.receive(); a.StatusCode != 400 {
 					t.Errorf("%s, %s, with a request after %d bytes: %d %q", coding, form, length, a.StatusCode, a.body)
 				}
-				_ = p.Conn.(*net.TCPConn).CloseWrite() // so that the server closes, too
+				_ = p.Conn.(*net.TCPConn).CloseWrite() // the server then closes, too
 				if rest, _ := io.ReadAll(p.r); bytes.Contains(rest, []byte("hello")) {
 					t.Errorf("%s, %s: the request after %d bytes was answered", coding, form, length)
 				}

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/bulk"
 )
 
-// writing is a body that notes what it is written to.
+// writing is a body that records its writer.
 type writing struct {
 	text []byte
 	to   io.Writer
@@ -23,7 +23,7 @@ func (w *writing) WriteTo(to io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// checking is a writer that notes how many long computations run while it is written to.
+// checking is a writer that records the number of running long computations.
 type checking struct {
 	t    *testing.T
 	text []byte
@@ -37,7 +37,7 @@ func (c *checking) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPackTakesTurns: a long reply is compressed in pieces, each in its turn, and a short one takes none.
+// A long reply is compressed in pieces, each in a turn; a short reply takes no turn.
 func TestPackTakesTurns(t *testing.T) {
 	app := fiber.New()
 	for size, takes := range map[int]bool{bulk.Least - 1: false, bulk.Least: true, 5*bulk.Least + 1: true} {

@@ -35,7 +35,7 @@ var statuses = map[coded.Code]int{
 	coded.Timeout:          fasthttp.StatusGatewayTimeout,
 }
 
-// WithStatus returns err with an HTTP status that replaces that of err's code.
+// WithStatus returns err with an HTTP status instead of the status of err's code.
 func WithStatus(status int, err error) error { return &statusError{status, err} }
 
 type statusError struct {
@@ -45,13 +45,11 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// answerError is Fiber's error handler: it writes the error of a handler as
-// {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or that of
-// the code: invalid_argument and unsupported 400, unauthenticated 401,
-// permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control 429,
-// canceled 499, internal 500, overloaded, unavailable, unloaded and draining
-// 503, timeout 504. Replies with retryable errors have the header Retry-After. An error
-// without a code is logged and its text is not sent.
+// answerError is Fiber's error handler: answerError writes the error of a handler as {"error": MESSAGE, "code":
+// CODE}. The status comes from WithStatus, or from the code: invalid_argument and unsupported 400, unauthenticated
+// 401, permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control 429, canceled 499, internal
+// 500, overloaded, unavailable, unloaded and draining 503, timeout 504. Replies with retryable errors have the header
+// Retry-After. An error without a code is logged and its text is not sent.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {
 	var framework *fiber.Error
 	told, log := coded.Told(err)
@@ -59,8 +57,7 @@ func (s *Server) answerError(c *fiber.Ctx, err error) error {
 	case log && errors.As(err, &framework):
 		told = fromFiber(c, framework)
 	case log:
-		// Copies: Fiber's strings are those of the connection's buffer, and a logger may
-		// keep a record.
+		// Copies: Fiber's strings lie in the connection's buffer, and a logger may keep a record.
 		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()), "error", err)
 	}
 	setError(&c.Context().Response, told)

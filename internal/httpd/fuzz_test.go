@@ -11,8 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// However a Host or an Origin is written, one that does not name this server is
-// refused.
+// A Host or an Origin that does not name this server is refused, however written.
 func FuzzRules(f *testing.F) {
 	r, err := newRules("127.0.0.1", []string{"mill.example"}, []string{"https://app.example"})
 	if err != nil {
@@ -47,8 +46,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// Whatever head is accepted, another parser reads it in the same way: the same method, host and
-// length of the body.
+// Another parser reads each accepted head in the same way: the same method, host and length of the body.
 func FuzzStrict(f *testing.F) {
 	for _, lines := range []string{
 		"Host: a", "Host: a\nContent-Length: 5", "Host: a\nTransfer-Encoding: chunked", "Host: a\nContent-Length: 5\nTransfer-Encoding: chunked",
@@ -66,7 +64,7 @@ func FuzzStrict(f *testing.F) {
 		other := bufio.NewReader(bytes.NewReader(text))
 		req, err := http.ReadRequest(other)
 		if err != nil {
-			return // it is stricter in what it takes for names and targets
+			return // the other parser is stricter about names and targets
 		}
 		if req.Method != string(h.Method()) || h.IsHTTP11() != (req.Proto == "HTTP/1.1") {
 			t.Errorf("%q: %s %s, elsewhere %s %s", text, h.Method(), h.Protocol(), req.Method, req.Proto)

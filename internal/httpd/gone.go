@@ -9,20 +9,19 @@ import (
 	"millrace/stream/coded"
 )
 
-// ErrClientGone is the cause with which Context ends.
+// ErrClientGone is the cause of a context ended by Context.
 var ErrClientGone error = coded.Errorf(coded.Canceled, "", "the client has disconnected, or has closed its sending side")
 
-// goneGrace is how long requests still run after their client has closed its sending
-// side: a client that does so after its last request may get a quick answer.
+// goneGrace is how long requests continue after their client has closed its sending side: a client that closes this
+// side after its last request may still get a quick answer.
 const goneGrace = 20 * time.Millisecond
 
-// Context returns a context for the request of c. It ends with parent, or with
-// ErrClientGone soon after the client has disconnected or has closed its sending side. There
-// is one for all requests of a connection, which must have the same parent.
+// Context returns a context for the request of c. The context ends with parent, or with ErrClientGone soon after the
+// client has disconnected or has closed its sending side. All requests of a connection share a context, and must have
+// the same parent.
 //
-// Nothing is read from the connection: the kernel says when its peer has closed it (see
-// watcher), which is asked once for each connection. On other systems than Linux the
-// context ends with parent only.
+// Context reads nothing from the connection: the kernel reports when the peer has closed (see watcher), on one
+// subscription per connection. On systems other than Linux the context ends with parent only.
 func (s *Server) Context(c *fiber.Ctx, parent context.Context) context.Context {
 	w := connOf(c.Context().Conn())
 	if w == nil {
@@ -44,7 +43,7 @@ func (c *conn) left() {
 	}
 }
 
-// forget ends the context of a connection that is closed or hijacked.
+// forget ends the context of a closed or hijacked connection.
 func (s *Server) forget(c *conn) {
 	if c.ctx == nil {
 		return

@@ -18,7 +18,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-// waiting serves a route that ends when its context does and says why, and one that does not wait.
+// waiting serves the route /wait, which waits for the end of its context and reports the cause, and /quick, which
+// does not wait.
 func waiting(began chan struct{}, ended chan error) func(*httpd.Server) {
 	return func(s *httpd.Server) {
 		s.App.Get("/wait", func(c *fiber.Ctx) error {
@@ -32,8 +33,8 @@ func waiting(began chan struct{}, ended chan error) func(*httpd.Server) {
 	}
 }
 
-// The context of a request ends when its client leaves, also after other requests of the
-// connection, and only its own.
+// The context of a request ends when its client leaves, also after earlier requests of the connection; contexts of
+// other connections go on.
 func TestContextEndsWhenTheClientLeaves(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan error, 2)
 	s := serve(t, httpd.Config{}, waiting(began, ended))
@@ -55,7 +56,7 @@ func TestContextEndsWhenTheClientLeaves(t *testing.T) {
 		t.Errorf("the other client's request ended with %v", err)
 	default:
 	}
-	// A client that closes its sending side only is told.
+	// A client that closes only its sending side still receives the reply.
 	if err := stays.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +68,9 @@ func TestContextEndsWhenTheClientLeaves(t *testing.T) {
 	}
 }
 
-// It is the same over TLS.
 func TestContextOverTLS(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan error, 1)
-	other := httptest.NewTLSServer(nil) // for its certificate
+	other := httptest.NewTLSServer(nil) // only for its certificate
 	other.Close()
 	s := serve(t, httpd.Config{TLS: &tls.Config{Certificates: other.TLS.Certificates}}, waiting(began, ended))
 	c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})
@@ -87,7 +87,7 @@ func TestContextOverTLS(t *testing.T) {
 	}
 }
 
-// Many connections come and go, some with a request that waits, and each context ends.
+// Many connections come and go, some with a waiting request, and each context ends.
 func TestContextsOfManyConnections(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan error, 100)
 	s := serve(t, httpd.Config{}, waiting(began, ended))
@@ -110,7 +110,7 @@ func TestContextsOfManyConnections(t *testing.T) {
 	}
 }
 
-// TestContextOfASocket: the context of a request that came by a unix socket ends when its client leaves.
+// The context of a request on a unix socket ends when the client leaves.
 func TestContextOfASocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "millrace")
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// Bounds of a lingering close, during which the server reads and discards what the client
-// still sends.
+// Bounds of a lingering close: the server reads and discards the client's remaining bytes.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 256 << 20
 )
 
-// handle wraps all routes, so that the rules apply to every route in any order of
-// registration, and a handler's panic or unread body does not affect other requests.
+// handle wraps all routes, so that the rules apply to every route in any order of registration, and a handler's panic
+// or unread body does not affect other requests.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
 	conn := connOf(c.Conn())
 	switch {
@@ -79,8 +78,8 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	joinWrites(c)
 }
 
-// slowDown waits before a request is handled when those before it were refused again and again: a client that does not wait as long as it
-// is told, or that tries keys, costs little then. Health routes always answer at once. The shutdown ends the wait.
+// slowDown delays a request after repeatedly refused requests of its connection: a client that ignores Retry-After,
+// or that tries keys, then costs little. Health routes always answer at once. The shutdown ends the wait.
 func (s *Server) slowDown(c *fasthttp.RequestCtx, conn *conn) {
 	wait := waitAfter(conn.refused)
 	if wait == 0 || s.rules.Load().isProbe(c) {
@@ -94,8 +93,8 @@ func (s *Server) slowDown(c *fasthttp.RequestCtx, conn *conn) {
 	}
 }
 
-// answered counts the reply to a request for slowDown. Connections of a proxy are those of many clients, and are not slowed down. Health routes
-// do not count, so that clients do not use them to be served faster.
+// answered counts the reply to a request for slowDown. The connections of a proxy carry many clients, and are not
+// slowed down. Health routes do not count, so that clients cannot use them to be served faster.
 func (s *Server) answered(c *fasthttp.RequestCtx, conn *conn) {
 	switch c.Response.StatusCode() {
 	case fasthttp.StatusUnauthorized, fasthttp.StatusForbidden, fasthttp.StatusTooManyRequests:
@@ -109,16 +108,16 @@ func (s *Server) answered(c *fasthttp.RequestCtx, conn *conn) {
 	}
 }
 
-// Accepted says that the credentials of a request were accepted, see Config.Credentials: its connection is not closed for
-// another one any more.
+// Accepted records that the credentials of a request were accepted, see Config.Credentials: new connections no longer
+// displace this connection.
 func Accepted(c *fasthttp.RequestCtx) {
 	if conn := connOf(c.Conn()); conn != nil {
 		accept.Spoke(conn.Conn)
 	}
 }
 
-// Busy keeps the connection of a request without accepted credentials from being closed for another one until done is called, while
-// they are checked, for instance. It must only be called for few at once.
+// Busy protects the connection of a request without accepted credentials from displacement by new connections until
+// done is called, for example while the credentials are checked. Only few connections may be busy at once.
 func Busy(c *fasthttp.RequestCtx) (done func()) {
 	if conn := connOf(c.Conn()); conn != nil {
 		return accept.Busy(conn.Conn)
@@ -126,8 +125,7 @@ func Busy(c *fasthttp.RequestCtx) (done func()) {
 	return func() {}
 }
 
-// joinWrites has a reply whose body is larger than fasthttp's buffer written with one
-// system call.
+// joinWrites sends a reply larger than fasthttp's buffer with one system call.
 func joinWrites(c *fasthttp.RequestCtx) {
 	conn, plain := c.Conn().(*conn)
 	if plain && c.Response.StatusCode() == fasthttp.StatusOK && !c.IsHead() && !c.Hijacked() && !c.Response.IsBodyStream() && len(c.Response.Body()) > replyBuffer {
@@ -135,7 +133,7 @@ func joinWrites(c *fasthttp.RequestCtx) {
 	}
 }
 
-// refuse answers a request for which no route is called.
+// refuse answers a request without calling a route.
 func (s *Server) refuse(c *fasthttp.RequestCtx, err error) {
 	setError(&c.Response, err)
 	if s.cfg.Refused != nil {
@@ -143,8 +141,8 @@ func (s *Server) refuse(c *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// finishRequest writes an error reply after a panic, and makes sure that the unread part of
-// a body is not read as the next request.
+// finishRequest writes an error reply after a panic, and makes sure that the unread part of a body is not read as the
+// next request.
 func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
@@ -157,7 +155,7 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	}
 	n := c.Request.Header.ContentLength()
 	if n >= 0 && n <= prefetch {
-		return // all of it was read from the connection
+		return // the whole body was read from the connection
 	}
 	if c.Request.Header.ConnectionClose() {
 		// The connection is closed right after the reply, and many clients read the reply
@@ -166,16 +164,15 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 		_, _ = io.CopyN(io.Discard, bodyOf(c), lingerBytes/16)
 		return
 	}
-	// Closing with unread bytes resets the connection, and the client may lose the reply.
-	// So the server sends the reply, closes its own direction, and reads and discards the
-	// rest for a while. The capital letter in the header's value keeps fasthttp from
-	// closing the connection at once.
+	// Closing with unread bytes resets the connection, and the client may lose the reply. So the server sends the
+	// reply, closes its own direction, and reads and discards the rest for a while. The capital letter in the
+	// header's value keeps fasthttp from closing the connection at once.
 	c.Response.Header.Set("Connection", "Close")
 	c.Hijack(s.linger)
 }
 
-// linger closes a connection after its reply has been written: first the server's
-// direction, and the other one when the client has stopped sending.
+// linger closes a connection after its reply: first the server's direction, then the client's when the client has
+// stopped sending.
 func (s *Server) linger(conn net.Conn) {
 	if u, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
 		conn = unwrap(u.UnsafeConn())

@@ -7,18 +7,16 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Hijack takes over the request's connection from the HTTP server. No response is written.
-// When the handler has returned, h is called with the connection, without deadlines, and
-// with the bytes that the server had read after the request. From then on h owns the
-// connection and must close it.
+// Hijack takes over the request's connection from the HTTP server. No response is written. When the handler has
+// returned, h is called with the connection, without deadlines, and with the bytes already read after the request.
+// From then on h owns the connection and must close the connection.
 //
-// h runs on a goroutine of the HTTP server, which keeps the request's memory until h
-// returns and does not recover panics: h must pass the connection to another goroutine and
-// return at once. h is not called if the connection has failed in the meantime, so
-// resources for the connection must be acquired in h.
+// h runs on a goroutine of the HTTP server, without recovery from panics; the server keeps the request's memory until
+// h returns. So h must pass the connection to another goroutine and return at once. h is not called if the connection
+// has failed in the meantime, so resources for the connection must be acquired in h.
 //
-// It panics if the server would close the connection after h (KeepHijackedConns is off),
-// which is a mistake in this package.
+// Hijack panics if the server would close the connection after h (KeepHijackedConns is off), which is a mistake in
+// this package.
 func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 	if !c.App().Server().KeepHijackedConns {
 		panic("httpd: KeepHijackedConns is off, so the server would close the hijacked connection")
@@ -30,7 +28,7 @@ func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 		if w, ok := wrapped.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = w.UnsafeConn()
 		}
-		if below := connOf(conn); below != nil { // which stays below TLS
+		if below := connOf(conn); below != nil { // the connection below TLS
 			below.small = neverSmall
 		}
 		buffered := readBuffered(wrapped, conn)

@@ -16,9 +16,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-// TestHijack takes a connection over: what was read beyond the request comes
-// along, nothing is written by the server, no deadline is left, the connection
-// outlives the server, and Close closes it.
+// TestHijack takes a connection over: the bytes after the request are returned, the server writes nothing, no
+// deadline is left, the connection outlives the server, and Close closes the connection.
 func TestHijack(t *testing.T) {
 	s, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -50,7 +49,7 @@ func TestHijack(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := <-got
-		if _, ok := h.conn.(syscall.Conn); !ok { // fasthttp's own has no such method
+		if _, ok := h.conn.(syscall.Conn); !ok { // fasthttp's type has no such method
 			t.Errorf("%T is not the bare connection", h.conn)
 		}
 		if !strings.HasPrefix(extra, h.buffered) {
@@ -60,7 +59,7 @@ func TestHijack(t *testing.T) {
 		if _, err := io.ReadFull(h.conn, rest); err != nil || h.buffered+string(rest) != extra {
 			t.Errorf("%v, %d and %d bytes of %d", err, len(h.buffered), len(rest), len(extra))
 		}
-		_, _ = client.Write([]byte("!")) // with the deadline in the past that was set to learn what is buffered, the read would fail
+		_, _ = client.Write([]byte("!")) // a deadline left in the past would make the read fail
 		if _, err := io.ReadFull(h.conn, make([]byte, 1)); err != nil {
 			t.Errorf("a deadline was left: %v", err)
 		}
@@ -74,7 +73,7 @@ func TestHijack(t *testing.T) {
 			t.Errorf("%v %q", err, b)
 		}
 	}
-	// One more, which the end of the server does not touch.
+	// Another connection, untouched by the end of the server.
 	client, err := net.Dial("tcp", addr.String())
 	if err != nil {
 		t.Fatal(err)

@@ -9,28 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener wraps accepted connections, below TLS. Accept returns a connection when its first byte has arrived: the HTTP
-// server takes a goroutine, a buffer and a larger stack for each connection that it has, and clients that send nothing can
-// have as many as limits.max_connections. Until then a connection has an entry in a list and in a watcher. On systems other
-// than Linux it comes at once.
+// listener wraps accepted connections, below TLS. Accept returns a connection when its first byte has arrived: the
+// HTTP server needs a goroutine, a buffer and a larger stack for each connection, and silent clients can open up to
+// limits.max_connections connections. Until then a connection is only an entry in a list and in a watcher. On systems
+// other than Linux, Accept returns a connection at once.
 type listener struct {
 	net.Listener
 	limit     time.Duration // for the first byte
-	at        place         // of its connections
-	encrypted bool          // TLS is spoken on its connections
+	at        place         // address of its connections
+	encrypted bool          // connections use TLS
 
 	start sync.Once
 	ready chan net.Conn
 	ended chan struct{} // closed when there are no more connections
 	err   error         // of the inner listener, set before ended is closed
 
-	arrivals watcher // of first bytes, and of the ends of connections that wait for theirs
+	arrivals watcher // watches waiting connections for the first byte or the end
 
 	mu      sync.Mutex
 	waiting list.List   // of *waiting, the oldest first
 	expiry  *time.Timer // calls expire; nil = no connection has waited
 	until   time.Time   // when all end at the latest; zero = the listener is open
-	open    int         // connections that wait, or are handed over or closed
+	open    int         // connections waiting, being handed over, or being closed
 	none    sync.Cond   // open has become 0
 }
 
@@ -39,7 +39,7 @@ type waiting struct {
 	*conn
 	number uint64 // in listener.arrivals
 	until  time.Time
-	at     *list.Element // in listener.waiting, which owns the connection; nil = it waits no more
+	at     *list.Element // in listener.waiting, the owner of the connection; nil = no longer waiting
 }
 
 func newListener(inner net.Listener, limit time.Duration) *listener {
@@ -48,8 +48,8 @@ func newListener(inner net.Listener, limit time.Duration) *listener {
 	return l
 }
 
-// Accept implements net.Listener. It must be called until it returns an error, which after Close it does when no
-// connection waits, soon after idleGrace at the latest.
+// Accept implements net.Listener. Call Accept until an error: after Close, the error comes when no connection waits,
+// soon after idleGrace at the latest.
 func (l *listener) Accept() (net.Conn, error) {
 	l.start.Do(func() { go l.accept() }) // ends with the listener
 	select {
@@ -60,7 +60,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that wait have idleGrace left.
+// Close implements net.Listener. Waiting connections have idleGrace left.
 func (l *listener) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()
@@ -102,8 +102,8 @@ func (l *listener) accept() {
 	}
 }
 
-// first returns how many bytes there are of a connection, at most 1: 0 if none has come, -1 if none will come. One without a
-// descriptor is taken to have some.
+// first returns the number of readable bytes, at most 1: 0 for none yet, -1 if none will come. A connection without a
+// descriptor counts as readable.
 func first(c *conn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -128,7 +128,7 @@ func first(c *conn) int {
 	return 1
 }
 
-// wait has the connection wait for its first byte. It returns false if that cannot be watched.
+// wait makes the connection wait for its first byte. The result is false if the connection cannot be watched.
 func (l *listener) wait(c *conn) bool {
 	w := &waiting{conn: c}
 	l.mu.Lock()
@@ -150,7 +150,7 @@ func (l *listener) wait(c *conn) bool {
 	return true
 }
 
-// arrived is called when something has arrived, or has ended, on a connection that waits.
+// arrived is called for a waiting connection when bytes have arrived or the connection has ended.
 func (l *listener) arrived(w *waiting) {
 	l.mu.Lock()
 	mine := w.at != nil
@@ -160,7 +160,7 @@ func (l *listener) arrived(w *waiting) {
 	}
 	l.mu.Unlock()
 	if !mine {
-		return // it has expired
+		return // the connection has expired
 	}
 	if first(w.conn) > 0 {
 		l.arrivals.release(w.conn)
@@ -171,7 +171,7 @@ func (l *listener) arrived(w *waiting) {
 	l.leave(1)
 }
 
-// expire closes the connections whose first byte has not come in time.
+// expire closes the connections whose first byte is overdue.
 func (l *listener) expire() {
 	var late []*waiting
 	now := time.Now()
@@ -194,7 +194,7 @@ func (l *listener) expire() {
 	l.leave(len(late))
 }
 
-// leave says that n connections neither wait nor are handed over any more.
+// leave subtracts n connections from the number of connections that wait or are being handed over.
 func (l *listener) leave(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,8 +31,8 @@ func dialed(t *testing.T, l *listener) net.Conn {
 	return c
 }
 
-// The HTTP server gets a connection with its first byte, which it reads. Those before it that are silent, or that their
-// clients have closed, cost it nothing.
+// The HTTP server gets a connection with its first byte, and reads the byte. Earlier connections without a byte, or
+// closed by their clients, cost the server nothing.
 func TestConnectionsComeWithTheirFirstByte(t *testing.T) {
 	l := firsts(t, time.Hour)
 	silent, gone := dialed(t, l), dialed(t, l)
@@ -56,7 +56,7 @@ func TestConnectionsComeWithTheirFirstByte(t *testing.T) {
 	}
 }
 
-// A connection is closed that does not send its first byte in time.
+// A connection without a first byte in time is closed.
 func TestFirstByteInTime(t *testing.T) {
 	l := firsts(t, time.Millisecond)
 	c := dialed(t, l)
@@ -73,7 +73,8 @@ func TestFirstByteInTime(t *testing.T) {
 	}
 }
 
-// When the listener is closed, connections that wait may still send for a moment, and Accept returns when none is left.
+// After the listener is closed, waiting connections may still send for a moment, and Accept returns when none is
+// left.
 func TestClosedListener(t *testing.T) {
 	l := firsts(t, time.Hour)
 	silent, sends := dialed(t, l), dialed(t, l)

@@ -15,24 +15,24 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// liveWrite is the longest that one write of a live reply may take.
+// liveWrite is the time limit of one write of a live reply.
 const liveWrite = 10 * time.Second
 
 // EventStream is the media type of server-sent events.
 const EventStream = "text/event-stream"
 
-// Live is a reply whose parts are sent as they become ready. It has the connection to
-// itself, since the HTTP server would end it after its write time-out and would not notice
-// that the client disconnects. Its methods may be called concurrently.
+// Live is a reply whose parts are sent as they become ready. A Live owns its connection, since the HTTP server would
+// end the reply after the write time-out and would not notice a client that disconnects. The methods may be called
+// concurrently.
 type Live struct {
 	ctx  context.Context
 	conn net.Conn
 
 	mu     sync.Mutex
-	head   []byte // that is not written yet
+	head   []byte // header not yet written
 	chunks bool   // each part is a chunk
-	out    []byte // what is collected to be written at once, at most liveBuffer bytes
-	broken error  // of a write, after which nothing may follow
+	out    []byte // bytes collected for one write, at most liveBuffer
+	broken error  // error of a write; nothing may follow
 }
 
 // liveBuffer is how much of a live reply is written at once, but for larger parts of the caller's.
@@ -40,12 +40,11 @@ const liveBuffer = 4 << 10
 
 var _ io.Writer = (*Live)(nil)
 
-// GoLive makes the reply to c a live one, with the headers that c's response has so far.
-// When the handler has returned, run starts serve in a goroutine called name, and another
-// one called reader; after serve the connection is closed. The reply's context ends with
-// ctx, when the client has disconnected, or when the credentials of the client are not valid any more. not is called instead of serve if run starts nothing,
-// or if the connection fails before it is taken over, as when a reply to an earlier request
-// cannot be written.
+// GoLive makes the reply to c a live reply, with the current headers of c's response. When the handler has returned,
+// run starts serve in a goroutine called name, and a goroutine called reader; after serve the connection is closed.
+// The reply's context ends with ctx, when the client has disconnected, or when the client's credentials have expired.
+// not is called instead of serve if run starts nothing, or if the connection fails before the takeover, for example
+// while an earlier reply is written.
 func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
 	if w := connOf(c.Context().Conn()); w != nil {
 		w.lost = not
@@ -58,8 +57,8 @@ func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string,
 			l.head = fmt.Appendf(l.head, "%s: %s\r\n", k, v)
 		}
 	})
-	// Readers of events know that one is complete by the end of its chunk: many read
-	// bodies without chunks in blocks. Readers of other live replies may know no chunks.
+	// Readers of events recognise the end of an event by the end of its chunk: many read bodies without chunks in
+	// blocks. Readers of other live replies may not know chunks.
 	if c.Request().Header.IsHTTP11() && bytes.HasPrefix(c.Response().Header.ContentType(), []byte(EventStream)) {
 		l.chunks = true
 		l.head = append(l.head, "Transfer-Encoding: chunked\r\n"...)
@@ -92,17 +91,17 @@ func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string,
 	})
 }
 
-// Context ends when the client has disconnected, with the cause ErrClientGone, or when the
-// context that GoLive was called with ends.
+// Context ends when the client has disconnected, with the cause ErrClientGone, or when the context passed to GoLive
+// ends.
 func (l *Live) Context() context.Context { return l.ctx }
 
-// Begin sends the header, if it has not been sent.
+// Begin sends the header, unless already sent.
 func (l *Live) Begin() error {
 	_, err := l.Write(nil)
 	return err
 }
 
-// Write sends p, after the header. It waits at most 10 s for a client that does not read.
+// Write sends p, after the header. Write waits at most 10 s for a client that does not read.
 func (l *Live) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +118,7 @@ func (l *Live) write(p []byte) (n int, err error) {
 	return len(p), l.finish(len(p))
 }
 
-// begin begins a part of n bytes, of which the client has to take all within liveWrite.
+// begin begins a part of n bytes; the client must take the whole part within liveWrite.
 func (l *Live) begin(n int) error {
 	if l.broken != nil {
 		return l.broken
@@ -152,7 +151,7 @@ func (l *Live) add(p []byte) error {
 	return l.broken
 }
 
-// flush writes what is collected.
+// flush writes the collected bytes.
 func (l *Live) flush() error {
 	if len(l.out) > 0 {
 		_, l.broken = l.conn.Write(l.out)
@@ -161,7 +160,7 @@ func (l *Live) flush() error {
 	return l.broken
 }
 
-// finish ends a part of n bytes, and writes what is left of it.
+// finish ends a part of n bytes, and writes the rest of the part.
 func (l *Live) finish(n int) error {
 	if l.chunks && n > 0 {
 		l.out = append(l.out, "\r\n"...)
@@ -175,7 +174,7 @@ func (l *Live) end() {
 	defer l.mu.Unlock()
 	if l.chunks && l.head == nil && l.broken == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(liveWrite))
-		_, _ = io.WriteString(l.conn, "0\r\n\r\n") // a client that is gone does not need it
+		_, _ = io.WriteString(l.conn, "0\r\n\r\n") // a client that has left does not need the end
 	}
 }
 
@@ -210,8 +209,8 @@ func (l *Live) Event(name string, data []byte) error {
 	return l.finish(n)
 }
 
-// eventLines returns data with line feeds only as ends of lines, which are CR, LF or both in server-sent events: a CR that is
-// left in the data would begin another field (HTML Standard, 9.2.5).
+// eventLines returns data with line feeds as the only line ends. Lines of server-sent events end with CR, LF or both:
+// a CR left in the data would begin another field (HTML Standard, 9.2.5).
 func eventLines(data []byte) []byte {
 	if bytes.IndexByte(data, '\r') < 0 {
 		return data
@@ -221,8 +220,7 @@ func eventLines(data []byte) []byte {
 
 var lineFeed, dataField = []byte{'\n'}, []byte("data: ")
 
-// Fail replies with err, and its status, when nothing has been sent yet; otherwise it
-// returns false.
+// Fail replies with err, and its status, if nothing has been sent yet; otherwise the result is false.
 func (l *Live) Fail(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +232,7 @@ func (l *Live) Fail(err error) bool {
 	return true
 }
 
-// Deny replies with a status, a header and a body when nothing has been sent yet; otherwise it
-// returns false.
+// Deny replies with a status, a header and a body if nothing has been sent yet; otherwise the result is false.
 func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,8 +248,7 @@ func (l *Live) Deny(status int, header func(*fasthttp.ResponseHeader), body []by
 	return true
 }
 
-// Beat sends a comment every interval until the returned function is called, so that
-// proxies keep the connection open.
+// Beat sends a comment every interval until stop is called, so that proxies keep the connection open.
 func (l *Live) Beat(interval time.Duration, run func(name string, f func()) bool) (stop func()) {
 	done := make(chan struct{})
 	run("heartbeat", func() {
@@ -274,11 +270,10 @@ func (l *Live) Beat(interval time.Duration, run func(name string, f func()) bool
 	return func() { close(done) }
 }
 
-// EventComment is what keeps a stream of events open; readers ignore it.
+// EventComment keeps a stream of events open; readers ignore comments.
 var EventComment = []byte(": still here\n\n")
 
-// AppendEvent appends a server-sent event with data, whose lines become lines of the
-// event.
+// AppendEvent appends a server-sent event; the lines of data become lines of the event.
 func AppendEvent(dst []byte, name string, data []byte) []byte {
 	if name != "" {
 		dst = append(append(append(dst, "event: "...), name...), '\n')
@@ -309,8 +304,7 @@ func deny(conn net.Conn, resp *fasthttp.Response) {
 	_, _ = io.WriteString(conn, text.String())
 }
 
-// AddHeader adds a header of a program's reply, but for those of the connection, which are the
-// server's.
+// AddHeader adds a header of a program's reply, except the headers about the connection: the server sets these.
 func AddHeader(h *fasthttp.ResponseHeader, name, value string) {
 	switch strings.ToLower(name) {
 	case "content-length", "connection", "transfer-encoding", "keep-alive", "upgrade", "trailer":

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestUnreadEvents: a live reply whose client does not read ends with the event that has waited for 10 s, however often it is written
-// to after that, and a client that takes an event in time is sent the next one.
+// A live reply whose client does not read ends with the event that has waited for 10 s, however often the reply is
+// written to afterwards. A client that takes an event in time is sent the next event.
 func TestUnreadEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, client := net.Pipe() // a write waits for its reader

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// It looks every ten seconds whether its server has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one goroutine per process
+		// The goroutine checks every ten seconds whether its server has ended.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 type served struct {
 	*httpd.Server
 	addr string
-	stop func() error // ends Serve and returns what it did
+	stop func() error // ends Serve and returns its error
 }
 
-// serve starts a server with the routes that register adds.
+// serve starts a server with the routes added by register.
 func serve(t *testing.T, cfg httpd.Config, register func(s *httpd.Server)) *served {
 	t.Helper()
 	if cfg.Addr == "" {
@@ -110,7 +110,7 @@ func (s *served) dial(t *testing.T) *peer {
 // newPeer closes the connection at the end of the test.
 func newPeer(t *testing.T, c net.Conn) *peer {
 	t.Cleanup(func() { c.Close() })
-	// A guard against a test that hangs; nothing is measured by it.
+	// A guard against a hanging test; the deadline measures nothing.
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	return &peer{t, c, bufio.NewReader(c)}
 }
@@ -122,7 +122,7 @@ func (p *peer) send(s string) {
 	}
 }
 
-// answer is a reply, read to its end.
+// answer is a completely read reply.
 type answer struct {
 	*http.Response
 	body  string
@@ -159,7 +159,7 @@ func (s *served) ask(t *testing.T, text string) *answer {
 	return a
 }
 
-// serveNoCleanup is for tests that look at what stop returns.
+// serveNoCleanup is for tests that check the result of stop.
 func serveNoCleanup(t *testing.T, s *httpd.Server, register func()) *served {
 	t.Helper()
 	register()

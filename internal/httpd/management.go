@@ -7,23 +7,25 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Reserve takes the routes for which reserved reports true, by their method and path, from all connections but those of Config.Management. There,
-// a request to one is answered as if it did not exist, also in the methods that are allowed at its path and by handlers for
-// requests without a route. All routes must be registered; Reserve must be called before Serve, once at most.
+// Reserve removes the routes for which reserved returns true from all connections except connections to
+// Config.Management. Elsewhere, a request to a reserved route is answered as if the route did not exist, also in the
+// methods allowed at its path and by handlers for requests without a route. All routes must be registered; Reserve
+// must be called before Serve, once at most.
 func (s *Server) Reserve(reserved func(method, path string) bool) { s.open = s.without(reserved) }
 
-// OnlyPrograms has connections of Config.Programs reach no routes but those for which of reports true, by their path. It must be called as
-// Reserve.
+// OnlyPrograms restricts connections to Config.Programs to the routes with a path for which of returns true. The
+// rules for calling are those of Reserve.
 func (s *Server) OnlyPrograms(of func(path string) bool) {
 	s.programs = s.without(func(_, path string) bool { return !of(path) })
 }
 
-// without returns a handler that has all routes but those for which leftOut reports true.
+// without returns a handler for all routes except the routes for which leftOut returns true.
 func (s *Server) without(leftOut func(method, path string) bool) fasthttp.RequestHandler {
-	// An application of its own cannot call what it has not. It shares the routes, with their handlers, and their order.
+	// A separate application cannot call a route it lacks. The application shares the routes, their handlers, and
+	// their order.
 	open := fiber.New(s.config)
-	open.Server().KeepHijackedConns = true                      // which Hijack asks of the application of a request
-	open.Use("/", func(c *fiber.Ctx) error { return c.Next() }) // so that it builds the tree of its routes
+	open.Server().KeepHijackedConns = true                      // Hijack checks this setting of the application
+	open.Use("/", func(c *fiber.Ctx) error { return c.Next() }) // makes Fiber build the tree of routes
 	stack := open.Stack()
 	for i, routes := range s.App.Stack() {
 		stack[i] = slices.DeleteFunc(slices.Clone(routes), func(r *fiber.Route) bool { return leftOut(r.Method, r.Path) })
@@ -31,11 +33,11 @@ func (s *Server) without(leftOut func(method, path string) bool) fasthttp.Reques
 	return open.Handler()
 }
 
-// place is which of a server's addresses a connection came to.
+// place is the server's address at which a connection arrived.
 type place int
 
 const (
-	public     place = iota // Config.Addr, and those of Also
+	public     place = iota // Config.Addr, and the addresses of Also
 	management              // Config.Management
 	programs                // Config.Programs
 )

@@ -14,14 +14,14 @@ import (
 	"millrace/internal/httpd"
 )
 
-// TestReserve: routes that are reserved are served at the management address, and elsewhere answered as routes that do not exist, by handlers for
-// these, too; the other routes are served at both.
+// Reserved routes are served at the management address, and elsewhere answered as routes that do not exist, by
+// handlers for missing routes, too; the other routes are served at both.
 func TestReserve(t *testing.T) {
 	for _, middleware := range []bool{false, true} {
 		register := func(reserved bool) func(*httpd.Server) {
 			return func(s *httpd.Server) {
 				if middleware {
-					s.App.Use(func(c *fiber.Ctx) error { // as a program at the root does it
+					s.App.Use(func(c *fiber.Ctx) error { // like a program at the root
 						var none *fiber.Error
 						if err := c.Next(); !errors.As(err, &none) || none.Code != fiber.StatusNotFound {
 							return err

@@ -13,14 +13,13 @@ import (
 // errPlain ends a connection that does not begin with TLS.
 var errPlain = errors.New("the client speaks HTTP without TLS")
 
-// Bounds of what is read after the reply of refusePlain, so that the reply is not lost by a reset.
+// Bounds for reading after the reply of refusePlain, so that no reset loses the reply.
 const (
 	plainLinger = time.Second
 	plainRest   = 16 << 20
 )
 
-// looksPlain reports whether the first bytes of a connection are those of a request without TLS: records of TLS begin
-// with no letter.
+// looksPlain reports whether a connection begins with a request without TLS: records of TLS begin with no letter.
 func looksPlain(b []byte) bool { return len(b) > 0 && b[0] >= 'A' && b[0] <= 'Z' }
 
 // refusePlain answers a request without TLS and ends the connection.

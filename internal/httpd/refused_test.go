@@ -21,7 +21,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// pipes is a listener to which connections are given.
+// pipes is a listener for connections made by the test.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -32,13 +32,13 @@ func (p pipes) Accept() (net.Conn, error) {
 	return newConn(c), nil
 }
 func (p pipes) Close() error {
-	defer func() { _ = recover() }() // it is closed
+	defer func() { _ = recover() }() // the channel is closed
 	close(p)
 	return nil
 }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// clientPipe is the server's end of a pipe, whose client has an address.
+// clientPipe is the server's end of a pipe, with an address of the client.
 type clientPipe struct {
 	net.Conn
 	from net.Addr
@@ -73,10 +73,10 @@ func (a *asker) ask(n int, path string, want int) (took time.Duration) {
 	return took
 }
 
-// TestRefusedAgainAndAgain: who is refused many times in a row waits longer and longer for each answer, until another answer than a refusal.
+// A client refused many times in a row waits longer and longer for each answer, until an answer other than a refusal.
 // Health routes, and connections of proxies, are answered at once. A wait does not hold up the shutdown.
 func TestRefusedAgainAndAgain(t *testing.T) {
-	new(fasthttp.ResponseHeader).Header() // starts fasthttp's clock, which does not end, outside of the test's
+	new(fasthttp.ResponseHeader).Header() // starts fasthttp's endless clock outside the test's bubble
 	refusals := []coded.Code{coded.Unauthenticated, coded.PermissionDenied, coded.FlowControl}
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Probe: func(path string) bool { return strings.HasPrefix(path, "/health") },

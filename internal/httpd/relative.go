@@ -6,9 +6,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Relative returns a reference to a path of the server, such as /console/, relative to the path of the request (RFC 3986, 4.2). A client resolves
-// it against the address that the client has asked, so that it is right also where a proxy has taken a path away. It begins with ./ or ../, so
-// that no client reads it as the address of another host, and has no scheme.
+// Relative returns a reference to a path of the server, such as /console/, relative to the path of the request (RFC
+// 3986, 4.2). A client resolves the reference against the address of its own request, so the reference is right even
+// behind a proxy that removes a path prefix. The reference begins with ./ or ../, and has no scheme, so that no
+// client takes the reference for the address of another host.
 func Relative(c *fiber.Ctx, to string) string {
 	up := strings.Repeat("../", strings.Count(c.Path(), "/")-1)
 	if up == "" {

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-// TestRelative: a reference leads from the path of a request to another of the same server, also below a path that a proxy takes away, and
-// never to another host.
+// A reference leads from the path of a request to another path of the same server, even below a prefix removed by a
+// proxy, and never to another host.
 func TestRelative(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{"/", "/console/", "./console/"},

@@ -5,8 +5,8 @@ import "github.com/gofiber/fiber/v2"
 // routeKey is the key of a request's own route.
 type routeKey struct{}
 
-// SetRoute says which route a request has, when several have one of Fiber's: a path that the
-// server knows, never one that clients can invent.
+// SetRoute sets the route of a request, where a Fiber route stands for several routes: a path known to the server,
+// never a path invented by a client.
 func SetRoute(c *fiber.Ctx, route string) { c.Context().SetUserValue(routeKey{}, route) }
 
 // Route returns the pattern of the route of a request.

@@ -13,22 +13,21 @@ import (
 	"millrace/stream/coded"
 )
 
-// rules decide which requests are allowed. Any web page that a user visits can send
-// requests to this machine, also with the page's own host name if that resolves to this
-// machine. Therefore the Host header must be a name of this server, and requests that
-// change something must not come from another site. Requests of programs have no Origin
+// rules decide whether a request is allowed. Any web page visited by a user can send requests to this machine, even
+// with the page's own host name if the name resolves to this machine. Therefore the Host header must be a name of
+// this server, and requests with side effects must not come from another site. Requests of programs have no Origin
 // and are allowed.
 type rules struct {
 	anyHost   bool
 	hosts     map[string]bool // lower case, no port, no brackets
 	suffixes  []string        // of allowed names, lower case, each with a dot in front
 	probe     func(path string) bool
-	proxy     func(remote net.Addr) bool // nil = nobody is one
+	proxy     func(remote net.Addr) bool // nil = no proxy
 	anyOrigin bool
 	origins   map[string]bool // scheme://host[:port], lower case
 }
 
-// Rules are those of the hosts and origins of requests.
+// Rules are rules about the hosts and origins of requests.
 type Rules struct{ of *rules }
 
 // NewRules returns rules for Use. Errors name the setting.
@@ -44,7 +43,7 @@ func NewRules(bound string, hosts []string) (Rules, error) {
 	return Rules{&r}, err
 }
 
-// CheckHost returns an error if a request with this Host that has come to the address at may not be answered.
+// CheckHost returns an error if a request with this Host at the address at may not be answered.
 func (r Rules) CheckHost(host string, at net.Addr) error {
 	if r.of.anyHost || r.of.isOwn(strings.ToLower(host), at) {
 		return nil
@@ -56,7 +55,7 @@ func notOwn(host string) error {
 	return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", host)
 }
 
-// Use makes rules hold for the requests that follow.
+// Use sets the rules for future requests.
 func (s *Server) Use(r Rules) { s.rules.Store(r.of) }
 
 func newRules(bound string, hosts, origins []string) (rules, error) {
@@ -129,8 +128,7 @@ func (r *rules) check(c *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// isProbe reports whether the request reads a health route. A kubelet asks by whatever name
-// or address it is configured with.
+// isProbe reports whether the request reads a health route. A kubelet uses any configured name or address.
 func (r *rules) isProbe(c *fasthttp.RequestCtx) bool {
 	return r.probe != nil && (c.IsGet() || c.IsHead()) && r.probe(string(c.URI().PathOriginal()))
 }
@@ -153,7 +151,8 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 	return r.isOwn(strings.ToLower(string(host)), c.LocalAddr())
 }
 
-// isOwn reports whether a Host, in lower case, is one of this server, or the address that the connection came to.
+// isOwn reports whether a Host, in lower case, is a name of this server, or the address at which the connection
+// arrived.
 func (r *rules) isOwn(host string, local net.Addr) bool {
 	name := hostName(host)
 	if r.hosts[name] {
@@ -172,9 +171,9 @@ func (r *rules) isOwn(host string, local net.Addr) bool {
 	return ok && at.AddrPort().Addr().Unmap() == ip.Unmap()
 }
 
-// OriginAllowed reports whether the request does not come from a web page, or comes from a
-// page of this server or of a listed origin. Handlers that upgrade to WebSocket must call
-// it; for methods that change something it is checked before the handler.
+// OriginAllowed reports whether the request comes from no web page, or from a page of this server or of a listed
+// origin. Handlers that upgrade to WebSocket must call OriginAllowed; for methods with side effects the server checks
+// the origin before the handler.
 func (s *Server) OriginAllowed(c *fiber.Ctx) bool { return s.rules.Load().originAllowed(c.Context()) }
 
 func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
@@ -194,12 +193,13 @@ func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 		return false // such as "null"
 	}
 	if scheme == "http" && r.encrypted(c) {
-		return false // whoever is between the browser and the server can write such a page
+		return false // anyone between the browser and the server can write such a page
 	}
 	return dropPort(scheme, at) == dropPort(scheme, strings.ToLower(string(c.Request.Header.Host())))
 }
 
-// Encrypted reports whether the browser or program that sent a request has encrypted it, as far as the server or a proxy of Config.Proxy knows.
+// Encrypted reports whether the browser or program has encrypted its request, as far as known to the server or a
+// proxy of Config.Proxy.
 func (s *Server) Encrypted(c *fiber.Ctx) bool { return s.rules.Load().encrypted(c.Context()) }
 
 func (r *rules) encrypted(c *fasthttp.RequestCtx) bool {
@@ -221,8 +221,8 @@ func dropPort(scheme, host string) string {
 	return strings.TrimSuffix(host, ":80")
 }
 
-// preflight allows pages of listed origins to read replies, and answers the preflight
-// requests (CORS) of their browsers. It reports whether it has answered the request.
+// preflight allows pages of listed origins to read replies, and answers the preflight requests (CORS) of browsers.
+// The result reports whether the request was answered.
 func (r *rules) preflight(c *fasthttp.RequestCtx) bool {
 	origin := c.Request.Header.Peek("Origin")
 	if len(origin) == 0 || !r.listed(origin) {

@@ -55,7 +55,7 @@ func TestHostAny(t *testing.T) {
 	}
 }
 
-// The names of a cluster are those that end in a suffix.
+// A suffix covers all names of a cluster.
 func TestHostSuffix(t *testing.T) {
 	s := serve(t, httpd.Config{Hosts: []string{"*.Models.svc", "*.models.svc.cluster.local"}}, echo)
 	for host, want := range map[string]int{
@@ -68,10 +68,10 @@ func TestHostSuffix(t *testing.T) {
 	}
 }
 
-// A page that came unencrypted is of another origin than a server that speaks TLS, or a proxy that says it does; others do not choose what the
-// server believes.
+// A page that came unencrypted has another origin than a server with TLS, or behind a proxy that reports TLS; clients
+// that are no proxies cannot claim encryption.
 func TestOriginUnencrypted(t *testing.T) {
-	other := httptest.NewTLSServer(nil) // for its certificate
+	other := httptest.NewTLSServer(nil) // only for its certificate
 	defer other.Close()
 	for _, c := range []struct {
 		name      string
@@ -202,7 +202,7 @@ func TestOrigin(t *testing.T) {
 	if a.StatusCode != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" || a.Header.Get("Access-Control-Allow-Headers") != "content-type" {
 		t.Errorf("preflight: %d %v", a.StatusCode, a.Header)
 	}
-	// Only OPTIONS with that header is a browser's question; what else comes is answered by the route.
+	// Only OPTIONS with this header is a preflight request; the route answers all other requests.
 	for _, ask := range []string{"OPTIONS /any HTTP/1.1\n", "GET /any HTTP/1.1\nAccess-Control-Request-Method: POST\n"} {
 		a := s.ask(t, ask+"Host: localhost\nOrigin: https://app.example:8443\n\n")
 		if a.StatusCode != 200 || a.body != "true" || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" {
@@ -215,7 +215,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// A port that the scheme implies may be written or left out.
+// A port implied by the scheme may be written or left out.
 func TestOriginPorts(t *testing.T) {
 	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
 		s.App.Get("/", func(c *fiber.Ctx) error { return c.SendString(fmt.Sprint(s.OriginAllowed(c))) })

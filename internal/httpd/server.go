@@ -22,48 +22,49 @@ import (
 
 // Config configures a Server. A zero field has its default.
 type Config struct {
-	Addr    string   // such as 127.0.0.1:8000; port 0 = a free one
+	Addr    string   // for example 127.0.0.1:8000; port 0 = a free port
 	Hosts   []string // further names that the Host header may have; "*.x" allows all that end in .x, "*" all
 	Origins []string // further web origins whose pages may use the server; "*" allows all
 	MaxBody int      // bytes of a request's body; 0 = no bound
 
-	// Management is a second address, which may be unix:PATH, at which there are the routes that Reserve takes from all others; "" = there is none.
+	// Management is a second address, possibly unix:PATH, the only address with the routes of Reserve; "" = none.
 	Management string
-	SocketMode fs.FileMode // of the file of that unix socket
-	// ManagementLimit is of the open connections there, which those of the first address then cannot use up; nil = Limit.
+	SocketMode fs.FileMode // of the file of the unix socket
+	// ManagementLimit limits the connections to Management apart from the connections to Addr; nil = Limit.
 	ManagementLimit *accept.Limit
 
-	// Programs is another address, at which there are the routes of OnlyPrograms alone; "" = there is none.
+	// Programs is another address, with only the routes of OnlyPrograms; "" = none.
 	Programs string
 
 	TLS   *tls.Config   // nil = not encrypted
-	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
+	HSTS  time.Duration // with TLS: how long browsers use only https; 0 = no header
 	Limit *accept.Limit // of open connections; nil = no bound
-	// Credentials says that clients need them. Then a connection counts as silent (package accept) until Accepted is called.
+	// Credentials means that clients need credentials. A connection then counts as silent (package accept) until
+	// Accepted is called.
 	Credentials bool
 
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
 	IdleTimeout   time.Duration // between requests; 2m
 	WriteTimeout  time.Duration // of one reply; 1m
-	DrainTimeout  time.Duration // for handlers that still run at the shutdown; 30s
+	DrainTimeout  time.Duration // for handlers still running at the shutdown; 30s
 
 	Log *slog.Logger // slog.Default()
-	// Probe reports whether a path is a health route, whose Host is not checked and which is always answered at once; nil = none is.
+	// Probe reports whether a path is a health route: the Host is not checked, and the answer is never delayed; nil =
+	// no health routes.
 	Probe func(path string) bool
-	// Proxy reports whether a client is a proxy that is believed what X-Forwarded-Proto says; nil = none is.
+	// Proxy reports whether a client is a proxy with a trusted X-Forwarded-Proto header; nil = no proxies.
 	Proxy func(remote net.Addr) bool
-	// Refused is called with a request that no route was called for, because of the rules
-	// on its method, host, origin or size; nil = it is not called.
+	// Refused is called for a request refused before routing, by the rules on method, host, origin or size; may be
+	// nil.
 	Refused func(method, path string, status int)
 }
 
 // Fixed sizes and times.
 const (
-	// readBufferSize bounds the request line and header. Each open connection keeps a
-	// buffer of this size. With twice the prefetch, bodies of tens of kilobytes need one
-	// read less.
+	// readBufferSize bounds the request line and header. Each open connection keeps a buffer of this size. With twice
+	// the prefetch, bodies of tens of kilobytes need one read less.
 	readBufferSize = 16 << 10
-	// prefetch is how much of a body fasthttp reads before it calls the handler.
+	// prefetch is the most bytes of a body read by fasthttp before calling the handler.
 	prefetch = 8 << 10
 	// idleGrace is how long a connection without a running handler may still send during
 	// the shutdown.
@@ -105,13 +106,13 @@ type Server struct {
 	rules    atomic.Pointer[rules]
 	bound    string                  // the host of Config.Addr
 	inner    fasthttp.RequestHandler // Fiber's handler
-	open     fasthttp.RequestHandler // that for connections which are not of Config.Management; nil = inner
-	programs fasthttp.RequestHandler // that for connections of Config.Programs; nil = there are none
+	open     fasthttp.RequestHandler // for connections not to Config.Management; nil = inner
+	programs fasthttp.RequestHandler // for connections to Config.Programs; nil = none
 	ln       net.Listener
-	apart    net.Listener // at Config.Management; nil = there is none
-	alone    net.Listener // at Config.Programs; nil = there is none
+	apart    net.Listener // at Config.Management; nil = none
+	alone    net.Listener // at Config.Programs; nil = none
 
-	conns   sync.Map // of *conn: all that are open, for the shutdown
+	conns   sync.Map // of *conn: all open connections, for the shutdown
 	watcher watcher
 
 	draining atomic.Bool
@@ -144,7 +145,7 @@ func New(cfg Config) (*Server, error) {
 		AppName:                      "millrace",
 		DisableStartupMessage:        true,
 		StreamRequestBody:            true,
-		DisablePreParseMultipartForm: true, // it would write parts to files without a bound
+		DisablePreParseMultipartForm: true, // fasthttp would write parts to files without a bound
 		CaseSensitive:                true,
 		StrictRouting:                true, // proxies and their rules tell /metrics/ from /metrics
 		BodyLimit:                    cfg.MaxBody,
@@ -164,7 +165,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Listen listens at the address and returns it. Connections wait until Serve.
+// Listen listens at Config.Addr and returns the bound address. Connections wait until Serve.
 func (s *Server) Listen() (net.Addr, error) {
 	ln, err := s.cfg.Limit.Listen("http", s.cfg.Addr)
 	if err != nil {
@@ -174,8 +175,8 @@ func (s *Server) Listen() (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// ListenManagement listens at Config.Management and returns the address. Connections wait until Serve. They are encrypted as the others, but
-// for those of a unix socket, which no other machine can read.
+// ListenManagement listens at Config.Management and returns the bound address. Connections wait until Serve. The
+// connections use TLS like the others, except on a unix socket, where no other machine can read them.
 func (s *Server) ListenManagement() (net.Addr, error) {
 	ln, err := s.cfg.ManagementLimit.ListenAt("management", s.cfg.Management, s.cfg.SocketMode)
 	if err != nil {
@@ -208,7 +209,7 @@ func (s *Server) wrap(ln net.Listener, at place) net.Listener {
 	return ln
 }
 
-// Also serves the routes, which must be complete, at another address, until the shutdown of Serve.
+// Also serves the routes at another address, until the shutdown of Serve. All routes must be registered.
 func (s *Server) Also(addr string) (net.Addr, error) {
 	ln, err := s.cfg.Limit.Listen("http", addr)
 	if err != nil {
@@ -221,17 +222,18 @@ func (s *Server) Also(addr string) (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// serveAlso serves the routes at another listener until the shutdown. It returns false when that has begun.
+// serveAlso serves the routes at another listener until the shutdown. The result is false once the shutdown has
+// begun.
 func (s *Server) serveAlso(ln net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return false
 	}
-	s.App.Handler() // builds the tree of the routes, which Serve may not have done yet
+	s.App.Handler() // builds the tree of the routes if Serve has not
 	s.also = append(s.also, ln)
 	s.lingering.Add(1)
-	go func() { // ends with the listener, which the shutdown closes
+	go func() { // ends with the listener, closed by the shutdown
 		defer s.lingering.Done()
 		if err := s.App.Server().Serve(ln); err != nil {
 			s.cfg.Log.Error("a listener has failed", "address", ln.Addr().String(), "error", err)
@@ -240,7 +242,7 @@ func (s *Server) serveAlso(ln net.Listener) bool {
 	return true
 }
 
-// Close stops listening, if Serve will not be called. After Serve it does nothing.
+// Close stops listening, if Serve will not be called. After Serve, Close does nothing.
 func (s *Server) Close() error {
 	var errs []error
 	for _, ln := range []net.Listener{s.ln, s.apart, s.alone} {
@@ -251,14 +253,12 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Drain makes the server close each connection after its next reply. It still answers
-// requests.
+// Drain makes the server close each connection after its next reply. Requests are still answered.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Serve answers requests until ctx ends. Then it stops accepting, waits at most
-// DrainTimeout for running handlers, and closes the remaining connections. It returns an
-// error if handlers were still running. Hijacked connections belong to their owners. If
-// Listen was not called, Serve calls it.
+// Serve answers requests until ctx ends. Then Serve stops accepting, waits at most DrainTimeout for running handlers,
+// and closes the remaining connections. Handlers still running are an error. Hijacked connections belong to their
+// owners. Serve calls Listen if the caller has not.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.ln == nil {
 		if _, err := s.Listen(); err != nil {
@@ -318,7 +318,7 @@ func (s *Server) shutdown(served <-chan error) error {
 	}
 }
 
-// closeAlso begins the shutdown: it closes the listeners of serveAlso, and there are no more of them.
+// closeAlso closes the listeners of serveAlso for the shutdown, and prevents new ones.
 func (s *Server) closeAlso() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,16 +328,15 @@ func (s *Server) closeAlso() {
 	}
 }
 
-// shutdownConn shuts down both directions of a connection whose handler still runs. It does
-// not close the connection, since fasthttp panics, which ends the process, if it cannot set
-// a deadline after the handler.
+// shutdownConn shuts down both directions of a connection with a running handler. The connection is not closed, since
+// fasthttp panics, and so ends the process, on failing to set a deadline after the handler.
 func shutdownConn(c *conn) {
 	_ = c.CloseRead()
 	_ = c.CloseWrite()
 }
 
-// limitIdleReads sets the read deadline t on connections without a running handler, since
-// otherwise an incomplete request would delay the shutdown until its time-out.
+// limitIdleReads sets the read deadline t on connections without a running handler, since otherwise an incomplete
+// request would delay the shutdown until its time-out.
 func (s *Server) limitIdleReads(t time.Time) {
 	s.conns.Range(func(key, _ any) bool {
 		c := key.(*conn)
@@ -359,7 +358,7 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		s.conns.Store(open, nil)
-	case fasthttp.StateIdle: // its reply was written
+	case fasthttp.StateIdle: // the reply was written
 		if s.cfg.Credentials {
 			accept.Heard(open.Conn)
 		}

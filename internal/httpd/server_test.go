@@ -67,7 +67,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 }
 
-// keptRecords keeps all records, as a logger that suppresses repeated ones does.
+// keptRecords keeps all records, like a logger that suppresses repeated records.
 type keptRecords struct {
 	slog.Handler
 	kept chan slog.Record
@@ -78,7 +78,7 @@ func (k keptRecords) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A record of the log stays as it was when later requests come over the connection.
+// A log record stays unchanged when later requests come over the connection.
 func TestLoggedRequestIsKept(t *testing.T) {
 	kept := make(chan slog.Record, 1)
 	s := serve(t, httpd.Config{Log: slog.New(keptRecords{slog.NewTextHandler(io.Discard, nil), kept})}, func(s *httpd.Server) {
@@ -128,8 +128,7 @@ func TestReadBody(t *testing.T) {
 		b.WriteString("0\r\n\r\n")
 		return b.String()
 	}
-	// All on one connection: what one request leaves unread must not be taken for
-	// the next one.
+	// All requests on one connection: the unread part of a request must not be taken for the next request.
 	p := s.dial(t)
 	for _, n := range []int{0, 1, 8191, 8192, 8193, 65_536, 70_000, max - 1, max} {
 		for name, request := range map[string]string{"sized": sized("/echo", n), "chunked": chunked("/echo", n)} {
@@ -193,7 +192,7 @@ func TestShortBody(t *testing.T) {
 	}
 }
 
-// Half a request gets its answer and loses its connection.
+// Half a request gets an answer, and its connection is closed.
 func TestHalfRequest(t *testing.T) {
 	s := serve(t, httpd.Config{HeaderTimeout: 50 * time.Millisecond}, echo)
 	for _, half := range []string{"GET /hel", "GET /hello HTTP/1.1\r\nHost: loc", "POST /echo HTTP/1.1\r\n" + host + "Content-Length: 50\r\n\r\nhalf"} {
@@ -208,7 +207,7 @@ func TestHalfRequest(t *testing.T) {
 	}
 }
 
-// Serve listens by itself when nobody did, and says why it cannot; Close without a Listen has nothing to close.
+// Serve listens by itself if needed, and returns the error; Close without a Listen has nothing to close.
 func TestServeListens(t *testing.T) {
 	s, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0"})
 	if err != nil {
@@ -232,7 +231,7 @@ func TestServeListens(t *testing.T) {
 	}
 }
 
-// The end waits for the handlers that run, and for nobody else.
+// The shutdown waits only for running handlers.
 func TestDrain(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
 	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
@@ -291,8 +290,7 @@ func TestDrainIsBounded(t *testing.T) {
 	close(finish)
 }
 
-// Every code has a status of its own row, and those that may go away say when to
-// try again.
+// Every code has the status of the table, and replies with temporary errors say when to try again.
 func TestStatusOfEachCode(t *testing.T) {
 	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
 		s.App.Get("/:code", func(c *fiber.Ctx) error {
@@ -327,8 +325,8 @@ func TestStatusOfEachCode(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestRepliesAroundTheBuffer reads replies whose header and body end near a multiple of the
-// server's buffer, to requests that come one by one and several at a time.
+// TestRepliesAroundTheBuffer reads replies whose header and body end near a multiple of the server's buffer, to
+// single and pipelined requests.
 func TestRepliesAroundTheBuffer(t *testing.T) {
 	s := serve(t, httpd.Config{}, echo)
 	sizes := []int{1, 100, 8192, 8193, 30 << 10, 100 << 10}

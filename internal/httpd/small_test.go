@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// drips is a connection whose client sends one byte in each interval.
+// drips is a connection whose client sends one byte per interval.
 type drips struct {
 	net.Conn
 	every time.Duration
@@ -19,7 +19,7 @@ type drips struct {
 
 func (d *drips) Read(b []byte) (int, error) {
 	d.reads++
-	time.Sleep(time.Until(d.began.Add(time.Duration(d.read+1) * d.every))) // until there is one
+	time.Sleep(time.Until(d.began.Add(time.Duration(d.read+1) * d.every))) // until the next byte is due
 	n := min(int(time.Since(d.began)/d.every)-d.read, len(b))
 	d.read += n
 	return n, nil
@@ -29,7 +29,7 @@ func (d *drips) Write(b []byte) (int, error)      { return len(b), nil }
 func (d *drips) SetReadDeadline(time.Time) error  { return nil }
 func (d *drips) SetWriteDeadline(time.Time) error { return nil }
 
-// readFor reads from a connection for a time, and returns how many reads of the inner one that took.
+// readFor reads from a connection for a time, and returns the number of reads of the inner connection.
 func readFor(c *conn, d *drips, how time.Duration) int {
 	before := d.reads
 	b := make([]byte, readBufferSize)
@@ -39,8 +39,8 @@ func readFor(c *conn, d *drips, how time.Duration) int {
 	return d.reads - before
 }
 
-// TestRequestsInSmallParts: a request that comes in many small parts is read in few, whatever lies between them, and all of it. What follows a
-// reply, larger parts, and connections that were taken over are read at once.
+// A request sent in many small parts is read in few reads, whatever the intervals, and completely. Bytes after a
+// reply, larger parts, and connections taken over are read at once.
 func TestRequestsInSmallParts(t *testing.T) {
 	for _, every := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,12 +8,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// strict returns an error for the head of a request that programs read in different ways, so that a
-// proxy in front of the server could take a part of it for another request (RFC 9112, sections 2.2,
-// 5.1, 6.1, 6.3 and 11.2; RFC 9110, section 7.2). fasthttp accepts such requests. The error has no
-// bytes of the request.
+// strict returns an error for the head of a request that programs read in different ways, so that a proxy in front of
+// the server could take a part of the head for another request (RFC 9112, sections 2.2, 5.1, 6.1, 6.3 and 11.2; RFC
+// 9110, section 7.2). fasthttp accepts such requests. The error contains no bytes of the request.
 //
-// A request line that ends without CR is accepted: it is read in one way only.
+// A request line without CR at its end is accepted: all programs read such a line in the same way.
 func strict(h *fasthttp.RequestHeader) error {
 	bad := func(what string) error {
 		return coded.Errorf(coded.InvalidArgument, "", "the request is not correct HTTP/1.1: %s", what)
@@ -89,7 +88,7 @@ func strict(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
-// is reports whether a name is that of a header.
+// is reports whether name is the name of the header.
 func is(name []byte, header string) bool {
 	return len(name) == len(header) && bytes.EqualFold(name, []byte(header))
 }

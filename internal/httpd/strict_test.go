@@ -8,8 +8,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-// Requests that a proxy in front of the server may read in another way are refused, without bytes
-// of theirs in the reply, and what follows on the connection is not read as a request.
+// Requests that a proxy in front of the server may read differently are refused, without repeating their bytes in the
+// reply, and the following bytes on the connection are not read as a request.
 func TestAmbiguousRequests(t *testing.T) {
 	s := serve(t, httpd.Config{}, echo)
 	const (

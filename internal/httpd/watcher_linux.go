@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is watched for, once: that the client has closed its side of a connection, or that something can be read, or it has ended.
+// The watched events, each reported once: the client has closed its side of a connection, or a connection is readable
+// or has ended.
 const (
 	departed = unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff
 	readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT
 )
 
-// watcher learns from the kernel what happens on connections, without a goroutine or a thread for each. A
-// connection is added once and costs nothing until then. It has one goroutine, which starts
-// with the first connection and waits for events of an epoll descriptor.
+// watcher reports the kernel's events on connections, without a goroutine or a thread per connection. A connection is
+// added once and costs nothing until its event. The watcher's single goroutine starts with the first connection and
+// waits for events of an epoll descriptor.
 type watcher struct {
 	mu    sync.Mutex
-	then  map[uint64]func() // by a number that no other connection had: a descriptor's number is used again
+	then  map[uint64]func() // by unique number: a descriptor's number is used again
 	last  uint64
 	file  *os.File        // the epoll descriptor; nil = not opened
 	epoll syscall.RawConn // of file
@@ -28,7 +29,8 @@ type watcher struct {
 	done  chan struct{} // closed by the goroutine at its end
 }
 
-// add watches c and calls then, in the goroutine of the watcher, at the first event. It returns the number of c, 0 if it cannot be watched.
+// add watches c and calls then, in the goroutine of the watcher, at the first event. The result is the number of c, 0
+// if c cannot be watched.
 func (w *watcher) add(c *conn, events uint32, then func()) (number uint64) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -50,7 +52,7 @@ func (w *watcher) add(c *conn, events uint32, then func()) (number uint64) {
 	return number
 }
 
-// control is epoll_ctl for the descriptor of raw. It is called with mu.
+// control is epoll_ctl for the descriptor of raw. The caller holds mu.
 func (w *watcher) control(raw syscall.RawConn, op int, event *unix.EpollEvent) error {
 	var failed error
 	err := w.epoll.Control(func(at uintptr) {
@@ -60,7 +62,7 @@ func (w *watcher) control(raw syscall.RawConn, op int, event *unix.EpollEvent) e
 	return errors.Join(failed, err)
 }
 
-// release has the kernel forget a connection that stays open after its event.
+// release makes the kernel forget a connection that stays open after its event.
 func (w *watcher) release(c *conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -91,8 +93,8 @@ func (w *watcher) open() bool {
 	return true
 }
 
-// run waits for events until the descriptor is closed. Go's own poller waits for the
-// descriptor, so that no thread is held.
+// run waits for events until the descriptor is closed. Go's own poller waits for the descriptor, so no thread is
+// held.
 func (w *watcher) run(raw syscall.RawConn) {
 	defer close(w.done)
 	events := make([]unix.EpollEvent, 64)
@@ -114,7 +116,7 @@ func (w *watcher) run(raw syscall.RawConn) {
 	}
 }
 
-// remove returns what is to be called for the connection with that number, once; nil when it was removed.
+// remove removes a connection by its number, and returns its function then; nil if already removed.
 func (w *watcher) remove(number uint64) (then func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +125,7 @@ func (w *watcher) remove(number uint64) (then func()) {
 	return then
 }
 
-// close ends the goroutine and waits for it.
+// close ends the goroutine and waits for its end.
 func (w *watcher) close() {
 	w.mu.Lock()
 	w.ended = true

@@ -2,11 +2,10 @@
 
 package httpd
 
-// What is watched for.
+// The watched events.
 const departed, readable = 0, 0
 
-// watcher watches no connection on this system: the requests of a client that has left run
-// to their end.
+// watcher watches no connection on this system: the requests of a client that has left run to their end.
 type watcher struct{}
 
 func (*watcher) add(*conn, uint32, func()) (number uint64) { return 0 }

@@ -55,9 +55,9 @@ const (
 	writeBuffer   = 4 << 10          // bytes, from a pool, in use while a message is written
 )
 
-// NewUpgrader returns an upgrader for Upgrade. Its connections have a read buffer of
-// readBuffer bytes, and speak one of the subprotocols if the client offers it. It allows
-// every Host and Origin: both are checked before a connection is taken over.
+// NewUpgrader returns an upgrader for Upgrade. Connections have a read buffer of readBuffer bytes, and use one of the
+// subprotocols if offered by the client. The upgrader allows every Host and Origin: both are checked before the
+// takeover of a connection.
 func NewUpgrader(readBuffer int, subprotocols ...string) *websocket.Upgrader {
 	return &websocket.Upgrader{
 		HandshakeTimeout: handshakeTime, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
@@ -65,8 +65,8 @@ func NewUpgrader(readBuffer int, subprotocols ...string) *websocket.Upgrader {
 	}
 }
 
-// Upgrade answers a handshake on a connection that was taken over with Hijack, which also
-// returned buffered. u is made by NewUpgrader. If Upgrade fails, it closes the connection.
+// Upgrade answers a handshake on a connection taken over with Hijack; buffered is from Hijack too. u is made by
+// NewUpgrader. If Upgrade fails, Upgrade closes the connection.
 func Upgrade(u *websocket.Upgrader, conn net.Conn, buffered []byte, r *http.Request) (*websocket.Conn, error) {
 	ws, err := u.Upgrade(&hijacked{conn: conn, buffered: buffered, header: http.Header{}}, r, nil)
 	if err != nil {
@@ -77,8 +77,7 @@ func Upgrade(u *websocket.Upgrader, conn net.Conn, buffered []byte, r *http.Requ
 	return ws, err
 }
 
-// hijacked passes the connection that was taken over to the Upgrader. It discards HTTP
-// errors of the Upgrader, which Upgrade writes itself.
+// hijacked passes the connection to the Upgrader, and discards the Upgrader's HTTP errors: Upgrade writes the errors.
 type hijacked struct {
 	conn     net.Conn
 	buffered []byte
@@ -89,8 +88,7 @@ func (h *hijacked) Header() http.Header         { return h.header }
 func (h *hijacked) WriteHeader(int)             {}
 func (h *hijacked) Write(p []byte) (int, error) { return len(p), nil }
 
-// Hijack implements http.Hijacker. The Upgrader refuses a client that has sent bytes after
-// its handshake.
+// Hijack implements http.Hijacker. The Upgrader refuses a client that has sent bytes after its handshake.
 func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r := bufio.NewReaderSize(bytes.NewReader(h.buffered), 16)
 	if _, err := r.Peek(1); err != nil && !errors.Is(err, io.EOF) {

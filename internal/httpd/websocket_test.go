@@ -72,7 +72,7 @@ func TestHandshakeRefusals(t *testing.T) {
 	if a := s.ask(t, strings.Replace(whole, "\n\n", "\nContent-Length: 0\n\n", 1)); a.StatusCode != http.StatusSwitchingProtocols {
 		t.Errorf("a body of no bytes: %d %s", a.StatusCode, a.body)
 	}
-	// A client that does not wait for the answer is none.
+	// A client that does not wait for the answer is no WebSocket client.
 	p := s.dial(t)
 	p.send(strings.ReplaceAll(whole, "\n", "\r\n") + "\x81\x80\x00\x00\x00\x00")
 	if text, err := io.ReadAll(p.r); strings.Contains(string(text), "101 Switching") {
