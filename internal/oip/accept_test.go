@@ -18,11 +18,11 @@ func decode(t interface {
 	return &r
 }
 
-// reusingNone gives fresh memory, filled so that what is not written shows.
+// reusingNone gives fresh memory, filled so that unwritten bytes show.
 func reusingNone(n int) []byte { return bytes.Repeat([]byte{0xa5}, n) }
 
-// TestRequestOfClients reads a request as clients write them: spaces, members in
-// any order, nulls, members that the protocol does not have.
+// TestRequestOfClients reads a request in the form of real clients: spaces, members in any order, nulls, members
+// unknown to the protocol.
 func TestRequestOfClients(t *testing.T) {
 	r := decode(t, ` {
 		"model_name": "m", "future": {"a": [1, {"b": null}], "c": "\"]}"},
@@ -86,8 +86,7 @@ func TestBinaryIsView(t *testing.T) {
 	}
 }
 
-// TestReuse decodes different requests into one value: nothing of the one before
-// may show.
+// TestReuse decodes different requests into one value: nothing of an earlier request may show.
 func TestReuse(t *testing.T) {
 	var r InferRequest
 	bodies := []string{

@@ -9,21 +9,19 @@ import (
 	"millrace/stream/coded"
 )
 
-// AppendResponse appends the JSON of r to dst. binary says which outputs follow the JSON as
-// raw bytes (nil: none of them); their JSON has binary_data_size instead of data, and
-// BinaryParts returns the bytes. If there are any, send the length of the JSON as
-// Inference-Header-Content-Length.
+// AppendResponse appends the JSON of r to dst. binary selects the outputs that follow the JSON as raw bytes (nil:
+// none); their JSON has binary_data_size instead of data, and BinaryParts returns the bytes. If there are any, send
+// the length of the JSON as Inference-Header-Content-Length.
 //
-// It fails with a *coded.Error that names the output: for data whose length does not
-// match datatype and shape, and for values without a JSON notation (FP16, BF16, BYTES
-// that are not UTF-8, and unless r.NotFinite is set NaN and infinities), for which it wraps
-// ErrNotJSON.
+// The error is a *coded.Error that names the output: for data whose length does not match datatype and shape, and,
+// wrapping ErrNotJSON, for values without a JSON notation (FP16, BF16, BYTES that are not UTF-8, and, unless
+// r.NotFinite is set, NaN and infinities).
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	return appendResponse(dst, r, binary, nil)
 }
 
-// appendResponse is AppendResponse. If cuts is not nil, it leaves out the elements of large tensors
-// and appends to cuts where they follow.
+// appendResponse is AppendResponse. If cuts is not nil, appendResponse leaves out the elements of large tensors and
+// appends their places to cuts.
 func appendResponse(dst []byte, r *InferResponse, binary func(i int) bool, cuts *[]cut) ([]byte, error) {
 	dst = append(dst, `{"model_name":`...)
 	dst = AppendString(dst, r.ModelName)
@@ -42,8 +40,8 @@ func appendResponse(dst []byte, r *InferResponse, binary func(i int) bool, cuts 
 	return append(dst, '}'), nil
 }
 
-// AppendMembers appends r's parameters and outputs in the form of AppendResponse, as members of an object that the
-// caller begins and ends. binary and errors are those of AppendResponse.
+// AppendMembers appends r's parameters and outputs in the form of AppendResponse, as members of an object begun and
+// ended by the caller. binary and errors are as for AppendResponse.
 func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	return appendMembers(dst, r, binary, nil)
 }
@@ -59,9 +57,8 @@ func appendMembers(dst []byte, r *InferResponse, binary func(i int) bool, cuts *
 	return appendTensors(dst, "outputs", r.Outputs, binary, r.NotFinite, cuts)
 }
 
-// AppendRequest appends the JSON of r to dst, for a client; binary and errors are
-// as for AppendResponse, about inputs. An output whose Binary differs from
-// BinaryOutput gets a parameter of its own.
+// AppendRequest appends the JSON of r to dst, for a client; binary and errors are as for AppendResponse, about
+// inputs. An output whose Binary differs from BinaryOutput gets its own parameter.
 func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte, error) {
 	dst = append(dst, '{')
 	if r.ID != "" {
@@ -123,8 +120,8 @@ func Always(int) bool { return true }
 // Never is the opposite of Always: no tensor is sent as raw bytes.
 func Never(int) bool { return false }
 
-// BinaryParts appends the raw bytes of the tensors for which binary holds, in the
-// order in which they follow the JSON. They are the tensors' own Data.
+// BinaryParts appends the raw bytes of the tensors selected by binary, in the order of the JSON. The bytes are not
+// copied from the tensors' Data.
 func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]byte {
 	for i := range tensors {
 		if binary != nil && binary(i) && !tensors[i].Shared {
@@ -134,8 +131,8 @@ func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]by
 	return dst
 }
 
-// appendTensors appends `KEY: [...]`. words allows those of numbers that are not finite; cuts is that
-// of appendResponse.
+// appendTensors appends `KEY: [...]`. words allows words for numbers that are not finite; cuts is as in
+// appendResponse.
 func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool, cuts *[]cut) ([]byte, error) {
 	dst = append(dst, '"')
 	dst = append(dst, key...)
@@ -238,9 +235,8 @@ var smallInts, smallLens = func() (text [256]uint32, lens [256]uint8) {
 	return
 }()
 
-// appendData appends the elements of data, flat, separated by commas. words allows those
-// of numbers that are not finite. msg is "", or the
-// reason why the element with index at cannot be written.
+// appendData appends the elements of data, flat, separated by commas. words allows words for numbers that are not
+// finite. msg is "", or the reason why the element with index at cannot be written.
 func appendData(dst []byte, datatype string, data []byte, words bool) (out []byte, at int, msg string) {
 	le := binary.LittleEndian
 	switch datatype {
@@ -332,7 +328,7 @@ func appendData(dst []byte, datatype string, data []byte, words bool) (out []byt
 // noDatatype is why no element of a datatype can be written.
 func noDatatype(datatype string) string { return "is " + datatype + ", which JSON does not have" }
 
-// checkFinite returns which number is not finite, and the reason why it cannot be written.
+// checkFinite returns the index of a number that is not finite, and the reason for the error.
 func checkFinite(datatype string, data []byte) (at int, msg string) {
 	le, one := binary.LittleEndian, SizeOf(datatype)
 	for i := 0; i < len(data); i += one {
@@ -353,8 +349,8 @@ func noNotation(v float64) string {
 	return "is " + strconv.FormatFloat(v, 'g', -1, 64) + ", which JSON does not have"
 }
 
-// appendReal appends the shortest text that is read as v. Whole numbers, which many outputs
-// have, are written as integers, which is faster; -0 keeps its sign.
+// appendReal appends the shortest text that reads as v. Whole numbers, frequent in outputs, are written as integers
+// for speed; -0 keeps its sign.
 func appendReal(dst []byte, v float64, bitSize int) []byte {
 	if n := int64(v); float64(n) == v && n > -1<<24 && n < 1<<24 && (n != 0 || !math.Signbit(v)) {
 		return strconv.AppendInt(dst, n, 10)

@@ -185,8 +185,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// TestAllocations pins what a request and a reply cost once their values are
-// reused.
+// TestAllocations pins the allocations for a request and a reply with reused values.
 func TestAllocations(t *testing.T) {
 	image, _ := imageRequest(",")
 	head := `{"id":"a","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8,"k":"v"}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}],"parameters":{"sequence_end":false,"s":"t\n"}}`

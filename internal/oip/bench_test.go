@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// reusing gives an alloc that hands out the same memory each time, as a pool does.
+// reusing gives an alloc that returns the same memory each time, like a pool.
 func reusing() func(int) []byte {
 	var mem []byte
 	return func(n int) []byte {
@@ -21,8 +21,7 @@ func reusing() func(int) []byte {
 	}
 }
 
-// imageRequest is a request with a 224x224x3 UINT8 tensor; sep is what stands
-// between two numbers.
+// imageRequest is a request with a 224x224x3 UINT8 tensor; sep is the separator between two numbers.
 func imageRequest(sep string) ([]byte, []byte) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pixels := make([]byte, 224*224*3)
@@ -120,7 +119,7 @@ func BenchmarkAppendResponse(b *testing.B) {
 	run("binary", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, Always)
 }
 
-// BenchmarkAppendReply is the JSON of a small result that goes as raw bytes.
+// BenchmarkAppendReply is the JSON of a small result with raw data.
 func BenchmarkAppendReply(b *testing.B) {
 	r := InferResponse{
 		ModelName: "identity", ModelVersion: "1",

@@ -2,8 +2,7 @@ package oip
 
 import "millrace/stream/coded"
 
-// array reads the JSON data of one tensor, flat or nested as its shape is, into
-// dst.
+// array reads the JSON data of one tensor, flat or nested like the shape, into dst.
 type array struct {
 	s        *scanner
 	datatype string
@@ -16,8 +15,7 @@ type array struct {
 	at       []int // the index of the open row at each level
 }
 
-// family is the reader of a datatype. It is determined once, since there may be many short
-// rows.
+// family is the reader of a datatype, determined once for all rows, since there may be many short rows.
 type family uint8
 
 const (
@@ -27,8 +25,8 @@ const (
 	texts
 )
 
-// readData reads the array at the scanner as the data of a tensor with n elements, into
-// memory from alloc, which it returns.
+// readData reads the array at the scanner as the data of a tensor with n elements, into memory from alloc, and
+// returns the memory.
 func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) []byte) ([]byte, error) {
 	if s.peek() != '[' {
 		return nil, s.unexpected("an array")
@@ -85,7 +83,7 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	return a.dst[:a.used:a.used], nil
 }
 
-// nested reads the rows of one level, after its opening bracket.
+// nested reads the rows of one level, after the opening bracket.
 func (a *array) nested(level int) error {
 	if level == len(a.shape)-1 {
 		return a.row(a.shape[level])
@@ -157,8 +155,7 @@ func (a *array) row(n int) error {
 	return a.placed(s.unexpected("',' or ']'"))
 }
 
-// explain returns the error that stopped the reading of a row of n elements at element
-// count.
+// explain returns the error that stopped the reading of a row of n elements at element count.
 func (a *array) explain(p problem, count, n int) error {
 	s := a.s
 	if p == tooFew {

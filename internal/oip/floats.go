@@ -8,22 +8,20 @@ import (
 	"unsafe"
 )
 
-// Floats are read to the same bits as by strconv.ParseFloat, in three ways, the fastest
-// first:
+// Floats are read to the same bits as by strconv.ParseFloat, in three ways, the fastest first:
 //
 //   - if a float64 can represent the mantissa and the power of ten exactly, one
-//     multiplication or division is needed, whose result IEEE 754 rounds correctly;
+//     multiplication or division suffices, because IEEE 754 rounds the result correctly;
 //   - a mantissa of up to 19 digits and a power of ten of up to 27 are multiplied
 //     or divided as integers, exactly, and rounded by this code;
-//   - strconv reads all others.
+//   - strconv reads all other numbers.
 //
-// A float32 is first computed as a float64 with a known bound on its error. Rounding it
-// again is correct unless the float64 is close to the middle between two float32 values;
-// then strconv reads it.
+// A float32 is first computed as a float64 with a known bound on its error. Rounding again is correct unless the
+// float64 is close to the middle between two float32 values; strconv then reads the number.
 
 var pow10f = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// pow5u has the powers of five that fit in 64 bits.
+// pow5u has the powers of five below 1<<64.
 var pow5u = func() (t [28]uint64) {
 	t[0] = 1
 	for i := 1; i < len(t); i++ {
@@ -32,8 +30,7 @@ var pow5u = func() (t [28]uint64) {
 	return t
 }()
 
-// decimal is a number as written: mantissa * 10^exp. It is inexact if not all digits fit
-// into the mantissa.
+// decimal is a number as written: mantissa * 10^exp. The number is inexact if not all digits fit into the mantissa.
 type decimal struct {
 	mantissa uint64
 	exp      int
@@ -43,7 +40,7 @@ type decimal struct {
 
 // scanDecimal reads the JSON number at pos. end is -1 if there is none.
 func scanDecimal(src []byte, pos int) (d decimal, end int) {
-	// Signs are random, so a branch on them would often be mispredicted.
+	// Signs are random, so a branch on the sign would often be mispredicted.
 	sign := 0
 	if pos < len(src) && src[pos] == '-' {
 		sign = 1
@@ -59,7 +56,7 @@ func scanDecimal(src []byte, pos int) (d decimal, end int) {
 	if whole == 0 || whole > 1 && src[from] == '0' {
 		return d, -1
 	}
-	digits := whole // that count towards the 19 which the mantissa holds for certain
+	digits := whole // digits counted towards the 19 that always fit the mantissa
 	if v == 0 && whole == 1 {
 		digits = 0
 	}
@@ -111,8 +108,7 @@ func scanDecimal(src []byte, pos int) (d decimal, end int) {
 	return d, pos
 }
 
-// exactFloat64 returns the float64 nearest to m * 10^exp. ok is false if the two fast ways
-// cannot compute it.
+// exactFloat64 returns the float64 nearest to m * 10^exp. ok is false if the two fast ways cannot compute the result.
 func exactFloat64(m uint64, exp int) (f float64, ok bool) {
 	if m < 1<<53 {
 		switch {
@@ -180,8 +176,8 @@ func fastFloat32(m uint64, exp int) (f float32, ok bool) {
 	default:
 		return 0, false
 	}
-	// d was rounded at most twice, so its error is less than 2 units in the last place.
-	// 29 bits are dropped; 1<<28 is the middle.
+	// d was rounded at most twice, so its error is less than 2 units in the last place. 29 bits are dropped; 1<<28 is
+	// the middle.
 	const drop, middle, slack = 1<<29 - 1, 1 << 28, 4
 	if tail := math.Float64bits(d) & drop; tail-(middle-slack) <= 2*slack {
 		return 0, false
@@ -261,15 +257,15 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 	return pos, n, none
 }
 
-// The words that stand for numbers that are not finite. JSON does not have them, but
-// Python's json writes and reads them, and so do other servers of the protocol.
+// The words for numbers that are not finite. JSON has no such words, but Python's json and other servers of the
+// protocol write and read them.
 const (
 	wordNaN   = "NaN"
 	wordInf   = "Infinity"
 	wordMinus = "-Infinity"
 )
 
-// notFinite reads one of the words at pos. end is 0 if there is none.
+// notFinite reads a word for a number that is not finite at pos. end is 0 if there is none.
 func notFinite(src []byte, pos int) (v float64, end int) {
 	has := func(word string) bool { return len(src)-pos >= len(word) && string(src[pos:pos+len(word)]) == word }
 	switch {
@@ -294,5 +290,5 @@ func appendNotFinite(dst []byte, v float64) []byte {
 	return append(dst, wordNaN...)
 }
 
-// unsafeString returns b as a string without a copy, for a callee that does not keep it.
+// unsafeString returns b as a string without a copy, for a callee that does not keep the string.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -37,7 +37,7 @@ func seeds(f *testing.F, key string) {
 	f.Add([]byte{}, 0)
 }
 
-// checkTensors checks what an accepted message promises.
+// checkTensors checks the promises about an accepted message.
 func checkTensors(t *testing.T, ts []Tensor) {
 	for i, x := range ts {
 		if x.Shared {
@@ -71,7 +71,7 @@ func checkTensors(t *testing.T, ts []Tensor) {
 	}
 }
 
-// checkError checks that a refusal is one of ours, and can be sent.
+// checkError checks that a refusal is an error of this package and can be sent.
 func checkError(t *testing.T, err error) {
 	var e *coded.Error
 	if !errors.As(err, &e) || e.Msg == "" {
@@ -82,7 +82,7 @@ func checkError(t *testing.T, err error) {
 	}
 }
 
-// exact is body without any room behind it, so that reading past it panics.
+// exact is body with no capacity beyond its end, so that reading past the end panics.
 func exact(body []byte) []byte { return bytes.Clone(body)[:len(body):len(body)] }
 
 func FuzzDecodeRequest(f *testing.F) {

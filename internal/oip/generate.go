@@ -2,10 +2,9 @@ package oip
 
 import "millrace/stream/coded"
 
-// AppendGenerated appends the reply to a generate request as JSON: an object with the
-// model's name and version, the id if there is one, and each output and parameter under its
-// own name. An output of one element is that element, another one an array, flat. Errors are
-// as for AppendResponse.
+// AppendGenerated appends the reply to a generate request as JSON: an object with the model's name and version, the
+// id (if any), and each output and parameter under its own name. A single-element output becomes the element, any
+// other output a flat array. Errors are as for AppendResponse.
 func AppendGenerated(dst []byte, r *InferResponse) ([]byte, error) {
 	dst = AppendString(append(dst, `{"model_name":`...), r.ModelName)
 	dst = AppendString(append(dst, `,"model_version":`...), r.ModelVersion)

@@ -14,7 +14,7 @@ const (
 	notThat          // a value of another kind than the datatype's, or no value at all
 	tooBig           // a number outside of the datatype's range
 	fraction         // a fraction or exponent where an integer is wanted
-	noComma          // something other than ',' or ']' after a value
+	noComma          // a value is followed by neither ',' nor ']'
 	badText          // an invalid string
 )
 
@@ -45,17 +45,15 @@ func intRangeOf(datatype string) (r intRange, size int) {
 
 var pow10u = [20]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
 
-// eightDigits returns the number whose digits are the eight bytes of w, values 0 to 9; the
-// lowest byte is the first digit. Adjacent numbers are combined three times: to four of two
-// digits, two of four, and one of eight.
+// eightDigits returns the number whose digits are the eight bytes of w, values 0 to 9; the lowest byte is the first
+// digit. Adjacent numbers are combined three times: to four numbers of two digits, two of four, and one of eight.
 func eightDigits(w uint64) uint64 {
 	w = (w*10 + w>>8) & 0x00ff00ff00ff00ff
 	w = (w*100 + w>>16) & 0x0000ffff0000ffff
 	return (w*10000 + w>>32) & 0xffffffff
 }
 
-// digitsAt returns how many of the eight characters at pos are digits, up to the first one
-// that is not, and their number.
+// digitsAt returns the number n of digits, at most eight, at pos, and the value of these digits.
 func digitsAt(src []byte, pos int) (n int, v uint64) {
 	var w uint64
 	if pos+8 <= len(src) {
@@ -68,8 +66,8 @@ func digitsAt(src []byte, pos int) (n int, v uint64) {
 	if m == 0 {
 		return 8, eightDigits(x)
 	}
-	// The lowest bit of m, at 8n+7, shifts byte n of the constant to the top. Counting
-	// zeros is slower if the compiler may not use the newest instruction for it.
+	// The lowest bit of m, at 8n+7, shifts byte n of the constant to the top. Counting zeros is slower if the
+	// compiler may not use the newest instruction.
 	const index = 0x0001020304050607
 	n = int((m & -m >> 7) * index >> 56)
 	return n, eightDigits(x << 8 << ((56 - 8*n) & 63))
@@ -109,9 +107,8 @@ func scanDigits(src []byte, pos int) (v uint64, end int, ok bool) {
 	return v, end, true
 }
 
-// readInts reads n integers, separated by commas, into dst. pos may be at space. On success
-// next is the position after the last one; otherwise it is the position of the problem, and
-// count is the number of integers before.
+// readInts reads n integers, separated by commas, into dst. pos may be at space. On success next is the position
+// after the last integer; otherwise next is the position of the problem, and count is the number of integers before.
 func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (next, count int, p problem) {
 	retryBlocks := 0 // elements to read before blocks of UINT8 are tried again
 	for k := 0; k < n; {
@@ -200,8 +197,8 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 	return pos, n, none
 }
 
-// shortUint8 reads the number at pos if it has one to three digits and another character
-// follows; l is the number of digits, or 0 if it could not be read.
+// shortUint8 reads the number at pos if there are one to three digits before another character; l is the number of
+// digits, 0 if nothing was read.
 func shortUint8(src []byte, pos int) (v byte, l int) {
 	if pos+4 > len(src) {
 		return 0, 0

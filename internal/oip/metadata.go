@@ -24,8 +24,8 @@ type ModelMetadata struct {
 	Outputs  []TensorMetadata `json:"outputs"`
 }
 
-// IndexRow is a model of the repository index. State is a word such as READY or
-// UNAVAILABLE, and Reason its reason.
+// IndexRow is a model of the repository index. State is a word such as READY or UNAVAILABLE, and Reason the reason
+// for the state.
 type IndexRow struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

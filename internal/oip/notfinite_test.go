@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Numbers that are not finite are written as the words that Python's json has, and read
-// back to the same bits.
+// Numbers that are not finite are written as the words of Python's json, and read back to the same bits.
 func TestNumbersThatAreNotFinite(t *testing.T) {
 	values := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1.5}
 	for datatype, data := range map[string][]byte{

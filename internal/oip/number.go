@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Number returns the first element of data of a datatype as a float: of integers of 64
-// bits, the nearest one. BOOL is 0 or 1; it is NaN for BYTES.
+// Number returns the first element of data of a datatype as a float: the nearest float to a 64-bit integer. BOOL is 0
+// or 1, BYTES is NaN.
 func Number(d string, b []byte) float64 {
 	le := binary.LittleEndian
 	switch d {

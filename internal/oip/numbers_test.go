@@ -57,9 +57,8 @@ func TestFloatsAsStrconv(t *testing.T) {
 	})
 }
 
-// TestFloatsNearMiddles tries numbers next to the middle between two floats,
-// which is where rounding twice goes wrong, and numbers of 15 to 19 digits over
-// the whole range of the fast ways.
+// TestFloatsNearMiddles tries numbers next to the middle between two floats, where double rounding errs, and numbers
+// of 15 to 19 digits over the whole range of the fast ways.
 func TestFloatsNearMiddles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 20000 {
@@ -75,7 +74,7 @@ func TestFloatsNearMiddles(t *testing.T) {
 		m := strconv.FormatUint(rng.Uint64()>>rng.IntN(14), 10)
 		checkFloat(t, m+"e"+strconv.Itoa(rng.IntN(60)-30))
 		checkFloat(t, m[:1]+"."+m[1:]+"1")
-		// Halfway between two float64: 54 bits, the last of them set.
+		// Halfway between two float64: 54 bits, the last bit set.
 		half := rng.Uint64()>>10 | 1<<53 | 1
 		checkFloat(t, strconv.FormatUint(half, 10))
 		checkFloat(t, strconv.FormatUint(half, 10)+"00e-2")
@@ -110,8 +109,8 @@ func TestUint8AtEachPlace(t *testing.T) {
 	}
 }
 
-// TestBlockUint8 compares the reading of blocks with encoding/json, on text that
-// is right and on text with a character changed.
+// TestBlockUint8 compares the reading of blocks with encoding/json, on correct text and on text with a changed
+// character.
 func TestBlockUint8(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	chars := []byte("0123456789,, -.[]eE\n\t\"/:;lL\x00\x1f\x7f\x80\xac\xb0\xff")

@@ -33,8 +33,8 @@ func readBools(src []byte, pos int, dst []byte, n int) (next, count int, p probl
 	return pos, n, none
 }
 
-// readTexts reads n strings as elements of a BYTES tensor into dst, which must
-// have room for them (see bytesBound). used is how many bytes of dst they take.
+// readTexts reads n strings as elements of a BYTES tensor into dst; dst must have room for them (see bytesBound).
+// used is the number of bytes written to dst.
 func readTexts(src []byte, pos int, dst []byte, n int) (next, count, used int, p problem) {
 	for k := 0; k < n; {
 		pos = skipSpace(src, pos)
@@ -71,13 +71,12 @@ func readTexts(src []byte, pos int, dst []byte, n int) (next, count, used int, p
 	return pos, n, used, none
 }
 
-// bytesBound returns the most memory that n strings in text characters of JSON need: an
-// escape is longer than the text that it encodes, and each string has two quotes instead
-// of a length of four bytes.
+// bytesBound returns the most memory for n strings in text characters of JSON: an escape is longer than its text, and
+// each string has two quotes in place of a length of four bytes.
 func bytesBound(text, n int) int { return text + 2*n }
 
-// checkBytes checks that data is exactly n elements of a BYTES tensor. Otherwise it returns
-// the first invalid element, and a message.
+// checkBytes checks that data is exactly n elements of a BYTES tensor. If not, checkBytes returns the first invalid
+// element, and a message.
 func checkBytes(data []byte, n int) (element int, msg string) {
 	off := 0
 	for k := 0; k < n; k++ {
@@ -97,8 +96,7 @@ func checkBytes(data []byte, n int) (element int, msg string) {
 	return -1, ""
 }
 
-// NextBytes splits the first element from the data of a BYTES tensor. ok is false if there
-// is none, or an invalid one.
+// NextBytes splits the first element from the data of a BYTES tensor. ok is false for a missing or invalid element.
 func NextBytes(data []byte) (element, rest []byte, ok bool) {
 	if len(data) < 4 {
 		return nil, nil, false
@@ -110,7 +108,7 @@ func NextBytes(data []byte) (element, rest []byte, ok bool) {
 	return data[4 : 4+size : 4+size], data[4+size:], true
 }
 
-// AppendBytes appends one element to the data of a BYTES tensor.
+// AppendBytes appends an element to the data of a BYTES tensor.
 func AppendBytes(dst, element []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(element)))
 	return append(dst, element...)

@@ -10,16 +10,16 @@ import (
 // Kind is the kind of a parameter's value.
 type Kind uint8
 
-// The kinds of values that the protocol allows for parameters.
+// The kinds of parameter values allowed by the protocol.
 const (
 	String Kind = iota + 1
 	Int
 	Float
 	Boolean
-	Uint // of 64 bits without a sign, beyond Int: the field Int has its bits
+	Uint // unsigned 64-bit, above the range of Int; the field Int has the bits
 )
 
-// Param is one parameter. Kind says which of the fields has its value.
+// Param is one parameter. Kind selects the field with the value.
 type Param struct {
 	Key   string
 	Kind  Kind
@@ -44,8 +44,8 @@ func (p Param) Any() any {
 	return nil
 }
 
-// ParamOf returns the parameter with a key and a value, which is a string, int, int64,
-// float64 or bool. For a value of another type ok is false and Kind is unset.
+// ParamOf returns the parameter with a key and a value of type string, int, int64, float64 or bool. For a value of
+// another type ok is false and Kind is unset.
 func ParamOf(key string, value any) (p Param, ok bool) {
 	p.Key = key
 	switch v := value.(type) {
@@ -115,8 +115,8 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// appendFloat writes v so that it is read as a float, since a whole number without a
-// fraction would be read as an integer parameter.
+// appendFloat writes v so that a reader takes v for a float: a whole number without a fraction would become an
+// integer parameter.
 func appendFloat(dst []byte, v float64) []byte {
 	from := len(dst)
 	dst = strconv.AppendFloat(dst, v, 'g', -1, 64)

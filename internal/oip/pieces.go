@@ -7,36 +7,34 @@ import (
 	"millrace/internal/bulk"
 )
 
-// PieceSize is the most bytes of JSON that Pieces makes at once, and the largest text that is made
-// whole without a lease.
+// PieceSize is the most bytes of JSON that Pieces makes at once, and the longest text made whole without a lease.
 const PieceSize = 64 << 10
 
-// minCut is the least data of a tensor, in bytes, that Pieces does not make with the rest.
+// minCut is the least data of a tensor, in bytes, made in separate pieces.
 const minCut = 256
 
-// Pieces makes the JSON of a response in pieces, so that a text that is a few times as large as its
-// tensors needs no memory of its own. The response must not change until the last piece.
+// Pieces makes the JSON of a response in pieces, so that a text several times as large as the tensors needs no
+// memory. The response must not change until the last piece.
 type Pieces struct {
 	head  []byte // the text without the elements of large tensors
 	cuts  []cut
 	words bool
 
-	at, next int // what was made: of head, and of cuts
-	now      cut // whose elements are made
+	at, next int // progress in head, and in cuts
+	now      cut // the tensor being made
 	open     bool
-	left     int // bytes of a BYTES element that are not made; -1 = none is begun
+	left     int // remaining bytes of a BYTES element; -1 = no element is begun
 }
 
 // cut is where the elements of a tensor follow in a text.
 type cut struct {
 	at       int
 	datatype string
-	data     []byte // those that are not made
+	data     []byte // remaining elements
 }
 
-// Begin checks a response and begins with the first piece. head is memory for the text between the
-// elements of tensors, which Begin returns when it has grown; binary and errors are those of
-// AppendResponse.
+// Begin checks a response and returns to its first piece. head is memory for the text between the elements of
+// tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
 func (p *Pieces) Begin(head []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	p.Reset()
 	head, err := appendResponse(head[:0], r, binary, &p.cuts)
@@ -53,8 +51,8 @@ func (p *Pieces) Reset() {
 // Rewind continues with the first piece.
 func (p *Pieces) Rewind() { p.at, p.next, p.open, p.now = 0, 0, false, cut{} }
 
-// Size returns the length of the whole text, and continues with the first piece. It makes all pieces,
-// one after the other, in mem, which has room for PieceSize bytes.
+// Size returns the length of the whole text, and returns to the first piece. Size makes all pieces, one by one, in
+// mem; mem must have room for PieceSize bytes.
 func (p *Pieces) Size(mem []byte) (n int) {
 	p.Rewind()
 	defer p.Rewind()
@@ -67,8 +65,8 @@ func (p *Pieces) Size(mem []byte) (n int) {
 	}
 }
 
-// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. It
-// waits for its turn (package bulk).
+// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for its
+// turn (package bulk).
 func (p *Pieces) Append(dst []byte) []byte {
 	if bulk.Begin(PieceSize) {
 		defer bulk.End()
@@ -139,11 +137,11 @@ func (p *Pieces) appendTexts(dst []byte, end int) []byte {
 	}
 }
 
-// escaped is the most bytes of text for one byte of a string.
+// escaped is the longest text for one byte of a string.
 const escaped = len(`\u0000`)
 
-// mostText returns the most bytes of text that an element takes, with its comma; 0 for BYTES and
-// datatypes that JSON does not have.
+// mostText returns the most bytes of text for an element, with its comma; 0 for BYTES and datatypes without a JSON
+// notation.
 func mostText(datatype string) int {
 	switch datatype {
 	case Uint8:
@@ -180,8 +178,7 @@ func TextSize(r *InferResponse, binary func(i int) bool) (n int) {
 	return n
 }
 
-// TextBound returns a length that the JSON of AppendResponse does not exceed, nor that of
-// AppendGenerated.
+// TextBound returns an upper bound of the length of the JSON by AppendResponse and by AppendGenerated.
 func TextBound(r *InferResponse, binary func(i int) bool) int {
 	n := 128 + escaped*(len(r.ModelName)+len(r.ModelVersion)+len(r.ID)) + r.Params.bound()
 	for i := range r.Outputs {
@@ -200,7 +197,7 @@ func TextBound(r *InferResponse, binary func(i int) bool) int {
 	return n
 }
 
-// bound returns a length that the text of the parameters does not exceed.
+// bound returns an upper bound of the length of the parameters' text.
 func (ps Params) bound() (n int) {
 	for i := range ps {
 		n += 40 + escaped*(len(ps[i].Key)+len(ps[i].Str))
@@ -208,7 +205,7 @@ func (ps Params) bound() (n int) {
 	return n
 }
 
-// textsBound is TextBound of the elements of a BYTES tensor, which are text.
+// textsBound is TextBound for the elements of a BYTES tensor of text.
 func textsBound(data []byte) int {
 	if n := escaped * len(data); n <= PieceSize {
 		return n
@@ -242,10 +239,10 @@ var widths = func() (w [256]uint8) {
 	return w
 }()
 
-// maxControls is the part of a tensor of more than PieceSize bytes that control characters may have.
+// maxControls is the largest share of control characters in a tensor of more than PieceSize bytes.
 const maxControls = 1.0 / 16
 
-// checkText returns which element of a BYTES tensor is not text, and why; "" if all are.
+// checkText returns the index of an element of a BYTES tensor that is not text, and the reason; "" if all are text.
 func checkText(data []byte) (at int, msg string) {
 	left, count := int(maxControls*float64(len(data))), len(data) > PieceSize
 	for ; ; at++ {
@@ -270,8 +267,8 @@ func checkText(data []byte) (at int, msg string) {
 	}
 }
 
-// checkData returns which element of data JSON cannot carry, and why; "" if it can carry all. words
-// allows those of numbers that are not finite.
+// checkData returns the index of an element of data that JSON cannot carry, and the reason; "" if JSON can carry all.
+// words allows words for numbers that are not finite.
 func checkData(datatype string, data []byte, words bool) (at int, msg string) {
 	switch datatype {
 	case Bytes:

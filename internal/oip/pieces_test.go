@@ -30,8 +30,7 @@ func anyTensor(random *rand.Rand, datatype string, n int) Tensor {
 	return t
 }
 
-// TestPieces: the pieces of a response are its JSON, none is larger than PieceSize, and no text is
-// longer than its bound.
+// The pieces of a response make up its JSON, no piece is larger than PieceSize, and no text is longer than its bound.
 func TestPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	mem := make([]byte, 0, PieceSize)
@@ -121,8 +120,8 @@ func TestLongestNumbers(t *testing.T) {
 func le32(v uint32) []byte { return []byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24)} }
 func le64(v uint64) []byte { return append(le32(uint32(v)), le32(uint32(v>>32))...) }
 
-// TestControlCharacters: a large BYTES tensor of control characters is refused, since each would be
-// six bytes; a small one, and a text with few of them, are sent.
+// A large BYTES tensor of control characters is refused, since each would become six bytes; a small tensor, and a
+// text with few control characters, are sent.
 func TestControlCharacters(t *testing.T) {
 	text := func(n, every int) []byte {
 		b := bytes.Repeat([]byte{'a'}, n)

@@ -12,22 +12,22 @@ import (
 	"millrace/stream/coded"
 )
 
-// protoDecoder has the parts of one message of the gRPC form whose meaning depends on later
-// parts, as views into it.
+// protoDecoder has the parts of a message of the gRPC form whose meaning depends on later parts, as views into the
+// message.
 type protoDecoder struct {
 	lim      Limits
 	contents [][]byte // of each input; nil = none
 	raw      [][]byte // raw_input_contents
 }
 
-// DecodeProto reads a ModelInferRequest, the infer request of the protocol's gRPC form, into
-// dst, which it resets first. The data of a tensor are a view into body where the message has
-// them as they are needed: raw contents, and typed contents of FP32 and FP64 in one piece.
-// Other typed contents are written to memory from alloc, as for DecodeRequest.
+// DecodeProto reads a ModelInferRequest, the infer request of the protocol's gRPC form, into dst, and resets dst
+// first. The data of a tensor are a view into body where the message has the data in the needed form: raw contents,
+// and typed contents of FP32 and FP64 in one piece. Other typed contents are written to memory from alloc, as for
+// DecodeRequest.
 //
-// Like every reader of protobuf, it ignores fields that the message does not have. Errors and
-// promises are those of DecodeRequest. After an error ModelName and ModelVersion are those of
-// the message as far as it was read, so that the refusal can be counted for the model.
+// Unknown fields are ignored, as by every reader of protobuf. Errors and promises are as for DecodeRequest. After an
+// error ModelName and ModelVersion are as in the part of the message already read, so that the refusal can be counted
+// for the model.
 func DecodeProto(dst *InferRequest, body []byte, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	if dst.proto == nil {
@@ -55,7 +55,7 @@ func invalid(field, msg string) error {
 // errNotProto is the error of bytes that are no message.
 var errNotProto = invalid("", "the message is cut off or is not a ModelInferRequest in protobuf")
 
-// protoField is one field of a message: data of the types with a length, value of the others.
+// protoField is one field of a message: data for types with a length, value for all others.
 type protoField struct {
 	number protowire.Number
 	wire   protowire.Type
@@ -67,8 +67,7 @@ func (f *protoField) is(number protowire.Number, wire protowire.Type) bool {
 	return f.number == number && f.wire == wire
 }
 
-// next reads the field at the start of b and returns what follows it. Groups, which the
-// messages do not have, are skipped.
+// next reads the field at the start of b and returns the rest of b. Groups, not used by these messages, are skipped.
 func (f *protoField) next(b []byte) (rest []byte, ok bool) {
 	tag, n := uint64(0), 1
 	if len(b) > 0 && b[0] < 0x80 {
@@ -101,8 +100,8 @@ func (f *protoField) next(b []byte) (rest []byte, ok bool) {
 	return b[n:], true
 }
 
-// text returns the string of f. If it is that of old, old is returned instead of a copy. The
-// path is the field's, as field with an index, if that is not negative, and a key.
+// text returns the string of f. If equal to old, old is returned instead of a copy. The field's path consists of list
+// with index i, unless i is negative, and key.
 func (d *protoDecoder) text(f *protoField, old, list string, i int, key string) (string, error) {
 	if old == string(f.data) {
 		return old, nil
@@ -116,7 +115,7 @@ func (d *protoDecoder) text(f *protoField, old, list string, i int, key string) 
 	return string(f.data), nil
 }
 
-// pathOf is LIST[i].KEY, or KEY where there is no list.
+// pathOf is LIST[i].KEY, or KEY without a list.
 func pathOf(list string, i int, key string) string {
 	if list == "" {
 		return key
@@ -270,8 +269,7 @@ func (d *protoDecoder) output(r *InferRequest, body []byte) error {
 	return nil
 }
 
-// param reads one entry of a map of parameters. A later entry with the same key replaces
-// the one before it.
+// param reads an entry of a map of parameters. A later entry replaces an earlier entry with the same key.
 func (d *protoDecoder) param(ps Params, body []byte, list string, i int) (Params, error) {
 	var f protoField
 	var old string
@@ -313,8 +311,7 @@ func (d *protoDecoder) param(ps Params, body []byte, list string, i int) (Params
 	return append(ps, p), nil
 }
 
-// choose reads an InferParameter, of which the last field that is given counts. It returns
-// why it cannot, or "".
+// choose reads an InferParameter; the last given field counts. The result is the reason for a failure, or "".
 func (p *Param) choose(body []byte) string {
 	var f protoField
 	key := p.Key
@@ -349,7 +346,7 @@ func (p *Param) choose(body []byte) string {
 	return ""
 }
 
-// data gives each input its data, when all of the message is read.
+// data assigns each input its data, after the whole message is read.
 func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 	raw := d.raw
 	for i := range r.Inputs {
@@ -398,7 +395,7 @@ func (d *protoDecoder) rawCount(r *InferRequest) error {
 	return invalid("raw_input_contents", "has "+itoa(len(d.raw))+" items; expected "+itoa(want)+", one for each input that is not in shared memory")
 }
 
-// checkProtoRaw checks the data of input i of model, of n elements, which came raw.
+// checkProtoRaw checks the raw data of input i of model, of n elements.
 func checkProtoRaw(t *Tensor, n, i int, model string) error {
 	if t.Datatype == Bytes {
 		switch k, msg := checkBytes(t.Data, n); {
@@ -455,13 +452,13 @@ func protoFieldOf(datatype string) protowire.Number {
 	return 0
 }
 
-// typed reads the contents of input i, of n elements: first it counts them, so that nothing
-// is allocated for a shape whose elements are not there.
+// typed reads the contents of input i, of n elements. typed counts the elements first, so that a shape without enough
+// elements allocates nothing.
 func (d *protoDecoder) typed(t *Tensor, n, i int, alloc func(int) []byte) error {
 	fail := func(key, msg string) error { return invalid(pathOf("inputs", i, "contents"+key), msg) }
 	want := protoFieldOf(t.Datatype)
 	var f protoField
-	var whole []byte // the data, where they are in one piece
+	var whole []byte // the data, if in one piece
 	count, pieces, size := 0, 0, 0
 	for body, ok := d.contents[i], true; len(body) > 0; {
 		if body, ok = f.next(body); !ok {
@@ -530,8 +527,8 @@ func (d *protoDecoder) typed(t *Tensor, n, i int, alloc func(int) []byte) error 
 	return nil
 }
 
-// count returns how many elements a field of InferTensorContents has: one, or those that are
-// packed. A field with another type of number is none of the message's.
+// count returns the number of elements in a field of InferTensorContents: one, or the packed elements. The count is 0
+// for another wire type: such a field is not part of the message. ok is false for malformed packed elements.
 func (f *protoField) count() (n int, ok bool) {
 	wire := protoContents[f.number].wire
 	switch {
@@ -557,9 +554,8 @@ func (f *protoField) count() (n int, ok bool) {
 	return n, true
 }
 
-// appendTo appends the elements of a field of InferTensorContents as a tensor has them; at is
-// the index of its first one. If an integer is outside of the datatype's range, it is
-// returned with its index, and ok is false.
+// appendTo appends the elements of a field of InferTensorContents in a tensor's form; at is the index of the first
+// element. If an integer is out of the datatype's range, the integer and its index are returned, and ok is false.
 func (f *protoField) appendTo(dst []byte, datatype string, at int) (out []byte, next int, bad uint64, ok bool) {
 	le := binary.LittleEndian
 	switch contents := protoContents[f.number]; {
@@ -575,7 +571,7 @@ func (f *protoField) appendTo(dst []byte, datatype string, at int) (out []byte, 
 	case f.wire != protowire.BytesType:
 		return dst, at, 0, true
 	case contents.wire != protowire.VarintType:
-		return append(dst, f.data...), at, 0, true // all of them are in range
+		return append(dst, f.data...), at, 0, true // all elements are in range
 	}
 	for b := f.data; len(b) > 0; at++ {
 		v, n := uint64(b[0]), 1
@@ -590,8 +586,8 @@ func (f *protoField) appendTo(dst []byte, datatype string, at int) (out []byte, 
 	return dst, at, 0, true
 }
 
-// appendInteger appends a number that came as a varint. int_contents and uint_contents have
-// 32 bits, to which *v is cut; then it is outside of the datatype's range, or is appended.
+// appendInteger appends a number from a varint. *v is cut to the 32 bits of int_contents and uint_contents, and then
+// appended unless out of the datatype's range.
 func appendInteger(dst []byte, datatype string, v *uint64) ([]byte, bool) {
 	le := binary.LittleEndian
 	signed, unsigned := int32(*v), uint32(*v)
@@ -619,9 +615,9 @@ func appendInteger(dst []byte, datatype string, v *uint64) ([]byte, bool) {
 	return append(dst, byte(unsigned)), unsigned <= math.MaxUint8
 }
 
-// AppendProto appends r as a ModelInferResponse of the gRPC form but for its
-// raw_output_contents: these follow, for each output an AppendProtoRaw and its data. It fails
-// with a *coded.Error that names an output whose data do not match its datatype and shape.
+// AppendProto appends r as a ModelInferResponse of the gRPC form, without its raw_output_contents: the caller appends
+// an AppendProtoRaw and the data for each output. The error is a *coded.Error that names an output whose data do not
+// match datatype and shape.
 func AppendProto(dst []byte, r *InferResponse) ([]byte, error) {
 	dst = appendProtoText(dst, 1, r.ModelName)
 	dst = appendProtoText(dst, 2, r.ModelVersion)
@@ -654,7 +650,7 @@ func AppendProto(dst []byte, r *InferResponse) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendProtoRaw appends what is before n bytes of raw_output_contents.
+// AppendProtoRaw appends the prefix of n bytes of raw_output_contents.
 func AppendProtoRaw(dst []byte, n int) []byte {
 	return protowire.AppendVarint(append(dst, 6<<3|byte(protowire.BytesType)), uint64(n))
 }
@@ -678,7 +674,7 @@ func checkProtoOutput(t *Tensor, i int) error {
 	return nil
 }
 
-// appendProtoText appends a string, unless it is empty, as protobuf has it.
+// appendProtoText appends a string field of protobuf, unless empty.
 func appendProtoText(dst []byte, number byte, s string) []byte {
 	if s == "" {
 		return dst
@@ -741,8 +737,7 @@ func (p *Param) protoSize() int {
 	return 0
 }
 
-// AppendProtoInStream appends what is before a ModelInferResponse of n bytes in a
-// ModelStreamInferResponse.
+// AppendProtoInStream appends the prefix of a ModelInferResponse of n bytes in a ModelStreamInferResponse.
 func AppendProtoInStream(dst []byte, n int) []byte {
 	return protowire.AppendVarint(append(dst, 2<<3|byte(protowire.BytesType)), uint64(n))
 }

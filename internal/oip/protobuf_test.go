@@ -149,8 +149,7 @@ func TestDecodeProtoWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestDecodeProtoAllocates pins that a request that is like the one before it allocates
-// nothing.
+// TestDecodeProtoAllocates pins that a repeated request allocates nothing.
 func TestDecodeProtoAllocates(t *testing.T) {
 	body := marshal(t, &pbRequest{ModelName: "m", Id: "a", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1, 3}}}, RawInputContents: [][]byte{{1, 2, 3}}})
 	var r InferRequest
@@ -211,7 +210,7 @@ func FuzzDecodeProto(f *testing.F) {
 	})
 }
 
-// fromGenerated makes a request of a generated message, and reports whether it is right.
+// fromGenerated turns a generated message into a request, and reports whether the message is valid.
 func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 	const most, name = 64, 1024
 	long := func(s string) bool { return len(s) > name }
@@ -285,8 +284,7 @@ func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 	return r, ok
 }
 
-// typedData returns the elements of contents and their number; -1 for those of another type,
-// or out of range.
+// typedData returns the elements of contents and their number; -1 for elements of another type, or out of range.
 func typedData(datatype string, c *pbTyped) (data []byte, n int) {
 	le := binary.LittleEndian
 	lens := []int{0, len(c.GetBoolContents()), len(c.GetIntContents()), len(c.GetInt64Contents()), len(c.GetUintContents()), len(c.GetUint64Contents()), len(c.GetFp32Contents()), len(c.GetFp64Contents()), len(c.GetBytesContents())}
@@ -368,7 +366,7 @@ func compareRequests(t *testing.T, got, want *InferRequest) {
 	}
 }
 
-// TestAppendProto checks that the generated message reads what AppendProto writes.
+// TestAppendProto checks that the generated message reads AppendProto's output.
 func TestAppendProto(t *testing.T) {
 	long := strings.Repeat("n", 200)
 	r := &InferResponse{ModelName: "m", ModelVersion: "1", ID: "a",

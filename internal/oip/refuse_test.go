@@ -8,7 +8,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// tensorWith is a request with one tensor, whose members are as given.
+// tensorWith is a request with one tensor with the members.
 func tensorWith(members string) string { return `{"inputs":[{"name":"x",` + members + `}]}` }
 
 func fp32(shape, data string) string {
@@ -19,8 +19,7 @@ func typed(datatype, data string) string {
 	return tensorWith(`"shape":[1],"datatype":"` + datatype + `","data":[` + data + `]`)
 }
 
-// TestRefused pins, for every way a request can be wrong, the path that the
-// error names and a part of what it says.
+// TestRefused pins, for every kind of wrong request, the path in the error and a part of the error's text.
 func TestRefused(t *testing.T) {
 	good := `"datatype":"FP32","shape":[1],"data":[1]`
 	binary := func(size string) string {

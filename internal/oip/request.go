@@ -6,21 +6,19 @@ import (
 	"millrace/stream/coded"
 )
 
-// DecodeRequest reads an infer request into dst, which it resets first.
+// DecodeRequest reads an infer request into dst, and resets dst first.
 //
-// headerLen is the value of Inference-Header-Content-Length: the length of the JSON at the
-// start of body, or -1 if the header is absent and all of body is JSON. A length of 0 means
-// one raw tensor: see RawRequest.
+// headerLen is the value of Inference-Header-Content-Length: the length of the JSON at the start of body, or -1 if
+// the header is absent and all of body is JSON. A length of 0 means one raw tensor: see RawRequest.
 //
-// Data of a binary tensor is a view into body. Data of a tensor in JSON is written to memory
-// from alloc, which must return at least n bytes, with any content. It is called once for
-// each such tensor with elements, after checking that the text is long enough for them; n
-// is at most 4 times the length of the text. The caller owns this memory, also after an
-// error. If alloc returns fewer than n bytes, the error wraps ErrMemory.
+// Data of a binary tensor is a view into body. Data of a tensor in JSON is written to memory from alloc; alloc must
+// return at least n bytes, with any content. alloc is called once for each such tensor with elements, after checking
+// that the text is long enough for the elements; n is at most 4 times the length of the text. The caller owns this
+// memory, also after an error. If alloc returns fewer than n bytes, the error wraps ErrMemory.
 //
-// Any other error is a *coded.Error with the path of the wrong value; dst is then partly
-// filled. In an accepted request, the data of every tensor have the length that datatype
-// and shape need, and all BYTES elements are within the data.
+// Any other error is a *coded.Error with the path of the wrong value; dst is then partly filled. In an accepted
+// request, the data of every tensor have the length required by datatype and shape, and all BYTES elements are within
+// the data.
 func DecodeRequest(dst *InferRequest, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	if dst.dec == nil {
@@ -113,7 +111,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 	return d.end()
 }
 
-// requested reads the outputs that a request names.
+// requested reads the outputs named by a request.
 func (d *decoder) requested(outs []RequestedOutput) ([]RequestedOutput, error) {
 	if d.peek() != '[' {
 		return outs, d.unexpected("an array of outputs")
@@ -197,13 +195,11 @@ func (d *decoder) output(o *RequestedOutput) error {
 	return nil
 }
 
-// RawRequest returns the request whose body is one raw tensor, which a header length of 0
-// means. Name, datatype and shape are those of the model's only input; at most one
-// dimension may be -1, which is computed from the length of body.
+// RawRequest returns the request whose body is one raw tensor (header length 0). Name, datatype and shape are those
+// of the model's only input; at most one dimension may be -1, and is computed from the length of body.
 //
-// The body of a BYTES tensor is its only element, without a length; its data are a copy in
-// memory from alloc. Other data are a view into body. The request asks for binary outputs.
-// Errors are as for DecodeRequest.
+// The body of a BYTES tensor is its only element, without a length; its data are a copy in memory from alloc. Other
+// data are a view into body. The request asks for binary outputs. Errors are as for DecodeRequest.
 func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	dst.ID, dst.BinaryOutput = "", true

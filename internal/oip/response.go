@@ -1,8 +1,7 @@
 package oip
 
-// DecodeResponse reads an infer reply into dst, which it resets first. headerLen,
-// alloc, lim, views and errors are as for DecodeRequest. A reply with an error
-// instead of outputs is refused.
+// DecodeResponse reads an infer reply into dst, and resets dst first. headerLen, alloc, lim, views and errors are as
+// for DecodeRequest. A reply with an error instead of outputs is refused.
 func DecodeResponse(dst *InferResponse, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	if dst.dec == nil {

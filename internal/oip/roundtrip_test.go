@@ -13,8 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawTensor makes a tensor of any datatype; text says that JSON must be able to
-// carry it.
+// drawTensor makes a tensor of any datatype; text requires data that JSON can carry.
 func drawTensor(t *rapid.T, name string, text bool) Tensor {
 	types := []string{Bool, Uint8, Uint16, Uint32, Uint64, Int8, Int16, Int32, Int64, FP32, FP64, Bytes}
 	if !text {
@@ -82,8 +81,8 @@ func slicesEqual(a, b []int) bool { return len(a) == 0 && len(b) == 0 || reflect
 
 func sameParams(a, b Params) bool { return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b) }
 
-// TestRoundTrip writes requests and replies, with each tensor in JSON or raw, and
-// reads them back. encoding/json must read the JSON as well.
+// TestRoundTrip writes requests and replies, with each tensor in JSON or raw, and reads them back. encoding/json must
+// read the JSON as well.
 func TestRoundTrip(t *testing.T) {
 	var req InferRequest
 	var rep InferResponse
@@ -140,8 +139,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// nest writes flat texts as arrays nested as shape is, or flat, with separators
-// drawn from those that JSON allows.
+// nest writes flat texts as arrays, nested like shape or flat, with random separators allowed by JSON.
 func nest(t *rapid.T, shape []int, texts []string) string {
 	sep := rapid.SampledFrom([]string{",", ", ", " ,", ",\n\t", ",  "}).Draw(t, "separator")
 	if len(shape) < 2 || rapid.Bool().Draw(t, "flat") {
@@ -163,8 +161,8 @@ func nest(t *rapid.T, shape []int, texts []string) string {
 	return level(shape)
 }
 
-// TestNesting reads numbers in every layout that JSON allows, data before and
-// behind the members it depends on.
+// TestNesting reads numbers in every layout allowed by JSON, with data before and after the members on which they
+// depend.
 func TestNesting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SliceOfN(rapid.IntRange(0, 12), 0, 3).Draw(t, "shape")

@@ -8,8 +8,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// scanner reads a JSON text once, from left to right. It never reads after the end of buf.
-// path is the present position, for errors; it is formatted only for an error.
+// scanner reads a JSON text once, from left to right, and never beyond the end of buf. path is the present position,
+// formatted only for an error.
 type scanner struct {
 	buf  []byte
 	pos  int
@@ -17,8 +17,7 @@ type scanner struct {
 	path [8]segment
 	deep int // used length of path
 
-	// Memory that the caller keeps for reuse: for strings with escapes, and for the
-	// indexes of nested rows.
+	// scratch is memory kept by the caller for reuse: for strings with escapes, and for the indexes of nested rows.
 	scratch []byte
 	rows    []int
 }
@@ -52,7 +51,7 @@ func (s *scanner) field(extra ...segment) string {
 	return string(b)
 }
 
-// fail returns an error about the present value, or about a part of it.
+// fail returns an error about the present value, or about a part of the value.
 func (s *scanner) fail(msg string, extra ...segment) error {
 	return &coded.Error{Code: coded.InvalidArgument, Field: s.field(extra...), Msg: msg}
 }
@@ -149,9 +148,8 @@ func (s *scanner) openObject(want string) error {
 	return nil
 }
 
-// nextKey moves to the value of the next member. At the end of the object it reads the
-// closing brace and done is true. first says that no member was read yet. The key is valid
-// until the scanner moves.
+// nextKey moves to the value of the next member. At the end of the object nextKey reads the closing brace and done is
+// true. first means that no member was read yet. The key is valid until the scanner moves.
 func (s *scanner) nextKey(first bool) (key []byte, done bool, err error) {
 	s.space()
 	if s.peek() == '}' {
@@ -177,8 +175,8 @@ func (s *scanner) nextKey(first bool) (key []byte, done bool, err error) {
 	return key, false, nil
 }
 
-// nextItem moves to the next item of an array, after its opening bracket. At the end of the
-// array it reads the closing bracket and done is true.
+// nextItem moves to the next item of an array, after the opening bracket. At the end of the array nextItem reads the
+// closing bracket and done is true.
 func (s *scanner) nextItem(first bool) (done bool, err error) {
 	s.space()
 	if s.peek() == ']' {
@@ -198,7 +196,7 @@ func (s *scanner) nextItem(first bool) (done bool, err error) {
 	return false, nil
 }
 
-// literal reads word if it is at the scanner.
+// literal reads word if the scanner is at word.
 func (s *scanner) literal(word string) bool {
 	end := s.pos + len(word)
 	if end > len(s.buf) || string(s.buf[s.pos:end]) != word || end < len(s.buf) && wordByte(s.buf[end]) {
@@ -208,7 +206,7 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// skip reads and checks any value. depth is the number of arrays and objects around it.
+// skip reads and checks any value. depth is the number of enclosing arrays and objects.
 func (s *scanner) skip(depth int) error {
 	switch c := s.peek(); {
 	case c == '"':
@@ -243,7 +241,7 @@ func (s *scanner) skip(depth int) error {
 	return s.unexpected("a value")
 }
 
-// number reads the text of a number. integer says that it has no fraction and no exponent.
+// number reads the text of a number. integer means without fraction and exponent.
 func (s *scanner) number() (text []byte, integer bool, err error) {
 	end, integer := numberEnd(s.buf, s.pos)
 	if end < 0 {
@@ -300,14 +298,14 @@ const (
 	highs = 0x8080808080808080
 )
 
-// skipArray skips the array at the scanner and looks only for brackets and strings. It does
-// not check the items: use it only for values that are read later.
+// skipArray skips the array at the scanner and looks only for brackets and strings. Items are not checked: use
+// skipArray only for values that are read later.
 func (s *scanner) skipArray() error {
 	start, open := s.pos, 0
 	src, i := s.buf, s.pos
 	for i < len(src) {
-		// Brackets and braces have bit 6 set, like e but unlike all other characters of
-		// a number; a quote is found by its difference from zero.
+		// Brackets and braces have bit 6 set, like e but unlike all other characters of a number; a quote is found by
+		// its difference from zero.
 		for i+8 <= len(src) {
 			w := binary.LittleEndian.Uint64(src[i:])
 			q := w ^ ones*'"'

@@ -7,7 +7,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// plain says which bytes need no escape in a JSON string.
+// plain is true for the bytes that need no escape in a JSON string.
 var plain = func() (yes [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		yes[c] = c != '"' && c != '\\'
@@ -15,9 +15,8 @@ var plain = func() (yes [256]bool) {
 	return yes
 }()
 
-// AppendString appends s as a JSON string. The result is always valid UTF-8: an invalid byte
-// of s becomes U+FFFD. The line separators U+2028 and U+2029 are escaped, since some JSON
-// parsers fail on them.
+// AppendString appends s as a JSON string. The result is always valid UTF-8: an invalid byte of s becomes U+FFFD. The
+// line separators U+2028 and U+2029 are escaped, because some JSON parsers fail on them.
 func AppendString(dst []byte, s string) []byte {
 	return append(appendEscaped(append(dst, '"'), s), '"')
 }
@@ -67,9 +66,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[start:]...)
 }
 
-// stringEnd finds the closing quote of the string whose first character, after the opening
-// quote, is src[pos]. escaped says that the string contains a backslash. problem is "" or
-// says why the search ended.
+// stringEnd finds the closing quote of the string whose first character, after the opening quote, is src[pos].
+// escaped means that the string contains a backslash. problem is "" or the reason why the search ended.
 func stringEnd(src []byte, pos int) (end int, escaped bool, problem string) {
 	for i := pos; i < len(src); i++ {
 		switch c := src[i]; {
@@ -85,9 +83,8 @@ func stringEnd(src []byte, pos int) (end int, escaped bool, problem string) {
 	return len(src), escaped, "the end of the text in a string; expected a closing quote"
 }
 
-// appendUnescaped appends the text of a JSON string without its quotes. problem is "" or
-// says what is wrong at the position at. An escape that is half of a surrogate pair is an
-// error, since replacing it would silently change data.
+// appendUnescaped appends the text of a JSON string without its quotes. problem is "" or the error at the position
+// at. Half of a surrogate pair is an error, since a replacement would silently change data.
 func appendUnescaped(dst, s []byte) (out []byte, at int, problem string) {
 	for i := 0; i < len(s); {
 		c := s[i]

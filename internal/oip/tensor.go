@@ -8,15 +8,15 @@ import (
 	"millrace/stream/coded"
 )
 
-// decoder reads one message: its JSON, and the raw tensors after it.
+// decoder reads one message: its JSON, and the raw tensors after the JSON.
 type decoder struct {
 	scanner
-	rest   []byte // raw bytes after the JSON that are not yet assigned to a tensor
-	binary bool   // the message came with a header length, so it may have raw tensors
+	rest   []byte // raw bytes after the JSON not yet assigned to a tensor
+	binary bool   // the message has a header length, so raw tensors are possible
 	alloc  func(int) []byte
 }
 
-// reset drops the message and keeps the memory for the next one.
+// reset drops the message and keeps the memory for the next message.
 func (d *decoder) reset() { *d = decoder{scanner: scanner{scratch: d.scratch, rows: d.rows}} }
 
 // start splits body into JSON and raw bytes and moves to the JSON's object.
@@ -55,8 +55,8 @@ func (d *decoder) end() error {
 	return nil
 }
 
-// name reads a string of limited length. If the text is that of old, old is returned instead
-// of a copy, so that repeated names need no allocation.
+// name reads a string of limited length. If equal to old, old is returned instead of a copy, so that repeated names
+// need no allocation.
 func (d *decoder) name(old string) (string, error) {
 	b, err := d.text("a string")
 	if err != nil {
@@ -71,10 +71,10 @@ func (d *decoder) name(old string) (string, error) {
 	return string(b), nil
 }
 
-// optional reads null if it is the value of an optional member.
+// optional reads null if null is the value of an optional member.
 func (d *decoder) optional() bool { return d.literal("null") }
 
-// once records that a member was read, and returns an error for the second one of a name.
+// once records the reading of a member, and returns an error for a repeated member.
 func (d *decoder) once(seen *uint, bit uint) error {
 	if *seen&(1<<bit) != 0 {
 		return d.fail("is given twice; expected it once")
@@ -90,7 +90,7 @@ type special struct {
 	binarySet bool
 }
 
-// place says whose parameters are read, and so which key of the extension they may have.
+// place is the owner of parameters. Its value is the extension's key allowed there.
 type place string
 
 const (
@@ -100,7 +100,7 @@ const (
 	ofReply   place = ""
 )
 
-// params reads a parameters object into ps, whose strings are reused.
+// params reads a parameters object into ps, and reuses the strings of ps.
 func (d *decoder) params(ps Params, where place) (Params, special, error) {
 	ps, sp := ps[:0], special{size: -1}
 	if d.optional() {
@@ -176,7 +176,7 @@ func (d *decoder) special(sp *special, where place) error {
 	return d.fail("is "+d.what(from)+"; expected the number of bytes, 0 or more", at)
 }
 
-// sequenceID is the parameter whose values may be of 64 bits without a sign.
+// sequenceID is the parameter with unsigned 64-bit values allowed.
 const sequenceID = "sequence_id"
 
 // param reads the value of a parameter. Its old value is reused or cleared.
@@ -275,8 +275,8 @@ const (
 	mData
 )
 
-// tensor reads one tensor object. Data in JSON are read at once if the members that they
-// depend on are before them, and otherwise after the object's other members.
+// tensor reads one tensor object. Data in JSON are read at once if datatype and shape precede the data, otherwise
+// after the object's other members.
 func (d *decoder) tensor(t *Tensor) error {
 	if err := d.openObject("a tensor object"); err != nil {
 		return err
@@ -454,7 +454,7 @@ func (d *decoder) elements(shape []int) (int, error) {
 	return n, nil
 }
 
-// tooMany says that a shape has n elements, which are too many.
+// tooMany is the error text for a shape with n elements, above the limit.
 func (l Limits) tooMany(shape []int, n int) string {
 	if n > math.MaxInt/16 {
 		return "is " + shapeText(shape) + ", a byte size overflow for inputs and outputs; expected at most " + itoa(l.MaxElements) + " elements"

@@ -25,11 +25,10 @@ const (
 	Bytes  = "BYTES"
 )
 
-// Variable is the result of SizeOf for BYTES, whose elements have different lengths.
+// Variable is the result of SizeOf for BYTES, because elements have different lengths.
 const Variable = -1
 
-// SizeOf returns the size in bytes of one element of datatype: Variable for BYTES, 0 for an
-// unknown datatype.
+// SizeOf returns the size in bytes of an element of datatype: Variable for BYTES, 0 for an unknown datatype.
 func SizeOf(datatype string) int {
 	switch datatype {
 	case Bool, Uint8, Int8:
@@ -46,10 +45,10 @@ func SizeOf(datatype string) int {
 	return 0
 }
 
-// Datatypes lists every datatype in the order in which messages name them.
+// Datatypes lists every datatype in the order of the messages.
 const Datatypes = "BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
 
-// internDatatype returns the constant that equals b, which avoids allocating a string.
+// internDatatype returns the constant equal to b, without allocating a string.
 func internDatatype(b []byte) (string, bool) {
 	switch string(b) {
 	case Bool:
@@ -84,10 +83,9 @@ func internDatatype(b []byte) (string, bool) {
 	return "", false
 }
 
-// Elements returns the number of elements of a tensor with this shape; a shape without
-// dimensions is a scalar and has one. It fails with a *coded.Error whose Field is `shape` or
-// `shape[i]`, for a negative dimension and for dimensions whose product does not fit an int
-// (dimensions of 0 are left out, so that their order does not matter).
+// Elements returns the number of elements of a tensor with this shape; a shape without dimensions is a scalar with
+// one element. The error is a *coded.Error whose Field is `shape` or `shape[i]`, for a negative dimension and for a
+// product that does not fit an int (dimensions of 0 are left out of the product, so that the order does not matter).
 func Elements(shape []int) (int, error) {
 	n, zero := 1, false
 	for i, d := range shape {
@@ -110,12 +108,11 @@ func Elements(shape []int) (int, error) {
 	return n, nil
 }
 
-// Tensor is a named array. Data is raw: little endian, row-major; for BYTES each
-// element is a 32-bit length and its bytes. Data of a decoded binary tensor is a
-// view into the message, at any alignment.
+// Tensor is a named array. Data is raw: little endian, row-major; for BYTES each element is a 32-bit length and its
+// bytes. Data of a decoded binary tensor is a view into the message, at any alignment.
 //
-// Shared says that the data are in shared memory, which the parameters SharedRegion,
-// SharedOffset and SharedSize name, and are not part of the message.
+// Shared means that the data are in shared memory, named by the parameters SharedRegion, SharedOffset and SharedSize,
+// and not in the message.
 type Tensor struct {
 	Name     string
 	Datatype string
@@ -125,8 +122,8 @@ type Tensor struct {
 	Shared   bool
 }
 
-// SizeMismatch says that the data of an input of model, "" when the request does not name
-// it, have got bytes instead of want.
+// SizeMismatch is the error text for data of got instead of want bytes of an input of model; model is "" if the
+// request names no model.
 func SizeMismatch(t *Tensor, model string, want, got int) string {
 	of := ""
 	if model != "" {
@@ -135,16 +132,15 @@ func SizeMismatch(t *Tensor, model string, want, got int) string {
 	return "input byte size mismatch for input " + quoted(t.Name) + of + ". Expected " + itoa(want) + ", got " + itoa(got) + " for " + t.Datatype + " of shape " + shapeText(t.Shape)
 }
 
-// The parameters of a tensor whose data are in shared memory, or of an output to be
-// written there.
+// The parameters of a tensor with data in shared memory, or of an output to be written to shared memory.
 const (
 	SharedRegion = "shared_memory_region"
 	SharedOffset = "shared_memory_offset"
 	SharedSize   = "shared_memory_byte_size"
 )
 
-// RequestedOutput names an output that the client asks for. Binary says that its data must
-// follow the JSON as raw bytes, by the output's own parameter or else by that of the request.
+// RequestedOutput names a requested output. Binary means that its data must follow the JSON as raw bytes, by the
+// output's own parameter or else by the request's.
 type RequestedOutput struct {
 	Name   string
 	Binary bool
@@ -153,11 +149,10 @@ type RequestedOutput struct {
 	explicit bool // the output has its own parameter binary_data
 }
 
-// InferRequest is an inference request. In its JSON form, Params does not contain
-// binary_data_output, which is BinaryOutput; the Params of a tensor do not contain
-// binary_data_size, and those of an output do not contain binary_data. ModelName and
-// ModelVersion are only in its gRPC form, whose outputs are always binary. Decoding into the
-// same value again reuses its slices and strings, so copy those that are needed later.
+// InferRequest is an inference request. In the JSON form, BinaryOutput replaces the parameter binary_data_output:
+// Params do not contain binary_data_output, the Params of a tensor do not contain binary_data_size, and the Params of
+// an output do not contain binary_data. ModelName and ModelVersion are only in the gRPC form, whose outputs are
+// always binary. Decoding into the same value again reuses slices and strings, so copy any that are needed later.
 type InferRequest struct {
 	ModelName    string
 	ModelVersion string
@@ -202,8 +197,8 @@ type InferResponse struct {
 	ID           string
 	Params       Params
 	Outputs      []Tensor
-	// NotFinite has numbers that are not finite written as NaN, Infinity and -Infinity,
-	// which are not JSON but are read by Python's json and others.
+	// NotFinite writes numbers that are not finite as NaN, Infinity and -Infinity, words that are not JSON but are
+	// read by Python's json and other readers.
 	NotFinite bool
 
 	dec *decoder // kept for its memory

@@ -6,15 +6,13 @@ import (
 	"unsafe"
 )
 
-// Pictures in JSON are long sequences of numbers from 0 to 255. Where chunksUint8 is not
-// available, blockUint8 reads them, in portable code. A branch on the number of
-// digits would be mispredicted for nearly every number, so it reads 64 characters at
-// a time: it computes a bit mask of the commas without a branch, and then looks up the
+// Pictures in JSON are long sequences of numbers from 0 to 255. Where chunksUint8 is not available, blockUint8 reads
+// them, in portable code. A branch on the number of digits would be mispredicted for nearly every number. So
+// blockUint8 reads 64 characters at a time, computes a bit mask of the commas without a branch, and then looks up the
 // three characters before each comma in a table.
 //
-// A character becomes a 4-bit code, (c + c>>4) & 15: digits 3 to 12, comma 14,
-// space 2. Three codes index the table. It has the number, or badUint8 for
-// anything else: no digit, a leading zero, a number above 255.
+// A character becomes a 4-bit code, (c + c>>4) & 15: digits 3 to 12, comma 14, space 2. Three codes index the table.
+// The table has the number, or badUint8 for anything else: no digit, a leading zero, a number above 255.
 
 const badUint8 = 0x100
 
@@ -48,20 +46,19 @@ func makeUint8Table() (t [4096]uint16) {
 	return t
 }
 
-// gather returns one bit for every byte of m, in which only high bits are set.
+// gather returns one bit for every byte of m; only the high bits of m may be set.
 func gather(m uint64) uint64 { return (m >> 7) * 0x0102040810204080 >> 56 }
 
-// notDigit sets the high bit of each byte of w that is not a digit. Here and in isNot, w
-// must be ASCII, since otherwise a byte overflows into the next one.
+// notDigit sets the high bit of each byte of w that is not a digit. Here and in isNot, w must be ASCII, since
+// otherwise a byte overflows into the next byte.
 func notDigit(w uint64) uint64 { return (w ^ ones*'0') + ones*0x76 }
 
 // isNot sets the high bit of each byte of w that is not c.
 func isNot(w, c uint64) uint64 { return (w ^ ones*c) + ones*0x7f }
 
-// blockUint8 reads numbers into dst while there are complete blocks of numbers separated
-// only by "," or ", ". There must be at least three characters before src[pos], the last of
-// them a comma or a space. It returns the position of the first number that it has not
-// read, and how many it has read.
+// blockUint8 reads numbers into dst while there are complete blocks of numbers separated only by "," or ", ". At
+// least three characters must precede src[pos], the last a comma or a space. next is the position of the first unread
+// number, n the count of numbers read.
 func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 	last := pos
 	var digits0, commas0 uint64 = 0, 1 << 63
@@ -75,7 +72,7 @@ func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 		if !plain {
 			var known bool
 			if commas, known = spacedCommas(block); !known || others&^commas&^(commas<<1|commas0>>63) != 0 {
-				break // something else than commas and spaces after them
+				break // no separator of commas and spaces
 			}
 		}
 		// Four successive digits are above 255, and the table has three.
@@ -99,17 +96,16 @@ func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 	return last, n
 }
 
-// The 64 characters of a block follow three earlier ones, which may belong to its first
-// number.
+// The 64 characters of a block follow three earlier characters, possibly part of the block's first number.
 
-// blockMasks returns the bits of the characters that are not digits. plain says that all of
-// these are commas. Both are valid only if ascii is true.
+// blockMasks returns the bits of the characters that are not digits. plain means that all of these are commas. others
+// and plain are valid only if ascii is true.
 func blockMasks(b *[67]byte) (others uint64, plain, ascii bool) {
 	le := binary.LittleEndian
 	var all uint64
 	same := uint64(highs)
 
-	// Each character has exactly one of the two bits, if it is a digit or a comma.
+	// Each digit or comma has exactly one of the two bits.
 	w := le.Uint64(b[3:])
 	d := notDigit(w)
 	all, same, others = all|w, same&(d^isNot(w, ',')), gather(d&highs)
@@ -137,8 +133,8 @@ func blockMasks(b *[67]byte) (others uint64, plain, ascii bool) {
 	return others, same == highs, all&highs == 0
 }
 
-// spacedCommas returns the bits of the commas. known says that all other characters are
-// digits or spaces. The block must be ASCII.
+// spacedCommas returns the bits of the commas. known means that all other characters are digits or spaces. The block
+// must be ASCII.
 func spacedCommas(b *[67]byte) (commas uint64, known bool) {
 	var strange uint64
 	for i := 0; i < 64; i += 8 {
@@ -150,10 +146,9 @@ func spacedCommas(b *[67]byte) (commas uint64, known bool) {
 	return commas, strange&highs == 0
 }
 
-// numbersUint8 reads the number before each comma. The result is valid if bad is below
-// badUint8. Every index is below 64 (it comes from bitIndex and a mask of at most 64 bits),
-// which the compiler does not know; unsafe avoids two bounds checks per number. It is not
-// inlined because there would not be enough registers.
+// numbersUint8 reads the number before each comma. The result is valid if bad is below badUint8. Every index is below
+// 64 (from bitIndex and a mask of at most 64 bits), but the compiler does not know this bound; unsafe avoids two
+// bounds checks per number. numbersUint8 is not inlined because there would not be enough registers.
 //
 //go:noinline
 func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16) {
@@ -185,8 +180,8 @@ func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16)
 	return n, bad
 }
 
-// bitIndex returns the index of the lowest bit of m, which is not 0. A table is three times
-// as fast here as the instruction that the compiler may use on every processor.
+// bitIndex returns the index of the lowest bit of m; m is not 0. A table is three times as fast here as the
+// instruction available to the compiler on every processor.
 func bitIndex(m uint64) uint8 { return bitIndexes[(m&-m)*deBruijn>>58] }
 
 const deBruijn = 0x03f79d71b4ca8b09

@@ -11,7 +11,7 @@ var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasPOPCNT
 type vectors struct {
 	toTop, belowDigits, comma, space, zero [32]byte
 	tens, hundreds, noFirst                [32]byte
-	// front[m] are the indexes of the bits of m: they move those bytes of eight to the front.
+	// front[m] are the indexes of the bits of m, for moving these of eight bytes to the front.
 	front [256 + 1][8]byte // read 16 bytes at a time
 }
 
@@ -37,21 +37,19 @@ var uint8Vectors = func() *vectors {
 	return v
 }()
 
-// chunksUint8 reads chunks of 32 characters into dst, of room bytes, while they are
-// numbers from 0 to 255, each followed by a comma, which one space may follow. There must
-// be four characters before src, the last of them a comma or a space that does not belong to
-// a number. It returns how many chunks and numbers it has read. What it writes after these,
-// within room, has no meaning.
+// chunksUint8 reads chunks of 32 characters into dst, of room bytes, while the chunks consist of numbers from 0 to
+// 255, each followed by a comma and at most one space. Four characters must precede src, the last a comma or a space
+// and not part of a number. The results are the numbers of chunks and numbers read. Bytes of dst after these, within
+// room, are undefined.
 //
 //go:noescape
 func chunksUint8(src *byte, chunks int, dst *byte, room int, with *vectors) (read, n int)
 
-// maxChunks bounds a call of chunksUint8, which the scheduler cannot interrupt.
+// maxChunks bounds a call of chunksUint8, because the scheduler cannot interrupt the call.
 const maxChunks = 4 << 10
 
-// runUint8 reads numbers into dst while there are complete chunks of numbers separated only
-// by "," or ", ". A comma or a space must be before src[pos]. It returns the position of the
-// first number that it has not read, and how many it has read.
+// runUint8 reads numbers into dst while there are complete chunks of numbers separated only by "," or ", ". A comma
+// or a space must precede src[pos]. next is the position of the first unread number, n the count of numbers read.
 func runUint8(src []byte, pos int, dst []byte) (next, n int) {
 	if !hasAVX2 || pos < 4 {
 		return blockUint8(src, pos, dst)
@@ -68,7 +66,7 @@ func runUint8(src []byte, pos int, dst []byte) (next, n int) {
 			break
 		}
 	}
-	// The last number of a chunk may continue in the next one.
+	// The last number of a chunk may continue in the next chunk.
 	for at > pos && src[at-1]-'0' <= 9 {
 		at--
 	}

@@ -5,7 +5,7 @@ import "testing"
 // TestWithoutAVX2 runs the tests of numbers from 0 to 255 with the portable code.
 func TestWithoutAVX2(t *testing.T) {
 	if !hasAVX2 {
-		return // all tests have used it
+		return // the other tests use the portable code
 	}
 	hasAVX2 = false
 	defer func() { hasAVX2 = true }()
