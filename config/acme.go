@@ -9,7 +9,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// domain is a name that an authority gives certificates for without records in the DNS: of several parts, without a wildcard.
+// domain matches names for which an authority gives certificates without DNS records: names of several parts, without
+// a wildcard.
 var domain = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // validateACME returns the errors of tls.acme.

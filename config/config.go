@@ -18,8 +18,8 @@ import (
 	"millrace/workers"
 )
 
-// Config holds all settings. A zero field has its default. The tags name the key of the
-// file, from which the names of the flag and the variable are derived.
+// Config holds all settings. Zero fields take their defaults. A tag names the key in the file; the names of the flag
+// and the variable are derived from the key.
 type Config struct {
 	HTTP        string        `yaml:"http" form:"address" default:"127.0.0.1:8000" help:"address of REST and WebSocket, or off"`
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
@@ -56,16 +56,14 @@ type Config struct {
 	Models  []workers.Config // loaded at the start; entries of models in the file
 	Streams []streams.Config // server streams; entries of streams in the file
 
-	// Parts holds the settings of registered parts: pointers to their structs, which may
-	// have a method Validate() error.
+	// Parts holds the settings of registered parts: pointers to structs, optionally with a method Validate() error.
 	Parts []any
 
 	File    string // from which it was read, "" = none
 	Version string // of the program, empty = "dev"; not in the file
-	Clip    []byte // an MP4 that the console can stream, nil = none; not in the file
+	Clip    []byte // an MP4 for streaming in the console, nil = none; not in the file
 }
 
-// Auth configures who may use the server.
 type Auth struct {
 	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys and their roles, written by millrace keys add. Requests then need credentials. The file is read again after a change"`
 	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users, passwords and roles, written by millrace users add. The roles also apply to users named by auth.module, certificates and tokens. The file is read again after a change"`
@@ -86,7 +84,7 @@ type OIDC struct {
 	RolesClaim string `yaml:"roles_claim" unset:"auth.roles" example:"realm_access.roles" advanced:"yes" help:"the claim of a token with the user's roles, as a list or as words; dots lead into objects"`
 }
 
-// Memory bounds the memory of frames, results and batches. Batches use at most half of it.
+// Memory limits the memory of frames, results and batches. Batches use at most half.
 type Memory struct {
 	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"memory for frames, results, batches and the ffmpeg processes of clients' videos. The last eighth is reserved for small frames (docs/operations.md)"`
 
@@ -107,14 +105,14 @@ type Apps struct {
 	Address string `yaml:"address" form:"address" unset:"on the address http" example:"127.0.0.1:8010" advanced:"yes" help:"a separate address for the routes of programs, so that the pages of programs have a web origin of their own (docs/security.md)"`
 }
 
-// Management configures where clients manage the server: do what needs the role manage.
+// Management configures the address of calls that need the role manage.
 type Management struct {
 	Address string `yaml:"address" form:"socket" unset:"on the address http" example:"unix:/run/millrace/manage.sock" advanced:"yes" help:"a separate address, or unix:/PATH, for HTTP requests of the role manage; the address http then answers 404 to management requests. off = no management over HTTP; over gRPC only at management.grpc"`
 	GRPC    string `yaml:"grpc" form:"socket" unset:"nowhere" example:"unix:/run/millrace/manage-grpc.sock" advanced:"yes" help:"with management.address: an address, or unix:/PATH, for gRPC calls of the role manage"`
 	Socket  string `yaml:"socket" default:"user" words:"user group" advanced:"yes" help:"who may connect to the unix sockets of management: the server's user, or also the server's group"`
 }
 
-// Apart reports whether what needs the role manage is not on the addresses http and grpc.
+// Apart reports whether the addresses http and grpc refuse calls that need the role manage.
 func (m Management) Apart() bool { return m.Address != "" }
 
 // Mode returns the permissions of the files of unix sockets.
@@ -158,7 +156,7 @@ type Metrics struct {
 // Separate reports whether the metrics are not on the address http.
 func (m Metrics) Separate() bool { return m.Address != "" }
 
-// FirstSet returns the path of a setting that differs from its default, or "".
+// FirstSet returns the path of a setting with another value than the default, or "".
 func (m Metrics) FirstSet() string {
 	d := Config{}.WithDefaults().Metrics
 	switch {
@@ -223,13 +221,13 @@ func underReserved(path string) bool {
 	return false
 }
 
-// Sources configures which videos clients may have the server read, and how videos are decoded.
+// Sources configures the videos that clients may have the server read, and the decoding of videos.
 type Sources struct {
 	AllowPrivate bool   `yaml:"allow_private" help:"let requests name private addresses and addresses of this machine, for sources, webhooks and remote models"`
 	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" advanced:"yes" help:"hardware that decodes video: auto takes cuda, else vaapi, else software. Where hardware fails, ffmpeg decodes in software"`
 }
 
-// Sinks configures which files requests may have results written to.
+// Sinks configures the files to which requests may have results written.
 type Sinks struct {
 	Folder      string `yaml:"folder" path:"folder" example:"results" help:"the folder in which requests may create files with sinks.file; existing files are not overwritten. Without the folder, requests may name no files"`
 	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" advanced:"yes" help:"most bytes of a client's files in sinks.folder; a file being written counts 4 times max_size"`
@@ -250,7 +248,7 @@ type TLS struct {
 // On reports whether connections are encrypted.
 func (t TLS) On() bool { return t.SelfSigned || t.Cert != "" || t.ACME.On() }
 
-// ACME configures a certificate authority that gives certificates to who has the names (RFC 8555).
+// ACME configures a certificate authority that gives certificates to the owner of a domain name (RFC 8555).
 type ACME struct {
 	Domains     []string `yaml:"domains" example:"models.example.org" advanced:"yes" help:"turn on TLS with certificates of an ACME authority for these names. The authority must reach the address http at port 443 of each name"`
 	Email       string   `yaml:"email" example:"ops@example.org" advanced:"yes" help:"email address that the ACME authority may write to"`
@@ -271,8 +269,7 @@ type ONNX struct {
 	Program string `yaml:"program" path:"file" unset:"the millrace program itself" advanced:"yes" help:"path of the millrace program, which runs isolated ONNX models; needed where another program embeds the server"`
 }
 
-// Programs configures programs: models that are computed by child processes, and may have HTTP
-// routes of their own.
+// Programs configures programs: models computed by child processes, optionally with their own HTTP routes.
 type Programs struct {
 	Root     string `yaml:"root" advanced:"yes" help:"name of the model whose program's routes are also at the root of the address http. The server ends when all workers of the program have failed"`
 	Exit     *bool  `yaml:"exit_with_root" default:"true" advanced:"yes" help:"false: the server continues when all workers of the root program have failed, and /health/live reports the failure"`
@@ -281,7 +278,7 @@ type Programs struct {
 	Watch    bool   `yaml:"watch" help:"load programs of the configuration again when their Python or settings files change; no request is lost"`
 }
 
-// Repository configures the models that are in a folder, and those that requests send.
+// Repository configures the models in a folder and the models sent by requests.
 type Repository struct {
 	Dir     string        `yaml:"model_repository" path:"file" help:"a folder of models: NAME/VERSION/model.onnx, with an optional NAME/config.yaml or NAME/config.pbtxt (docs/repository.md)"`
 	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"none = load all models of model_repository at the start; explicit = load the models of load_model and of requests; poll = load all, and again when files change"`
@@ -308,7 +305,7 @@ func (r Repository) validate() error {
 	return nil
 }
 
-// Confine bounds programs that run the code of models, and those of exec sources.
+// Confine limits the programs that run the code of models, and the programs of exec sources.
 type Confine struct {
 	Programs string   `yaml:"programs" default:"off" words:"off auto require" help:"confine the programs of models (kinds process and python) and of exec sources to their own folder, a temporary folder and no network. auto and require as for sandbox"`
 	Read     []string `yaml:"read" path:"file" example:"/srv/weights" advanced:"yes" help:"further files and folders that confined programs may read"`
@@ -333,15 +330,15 @@ func (c *Config) table() *setting.Table {
 	return t
 }
 
-// WithDefaults returns c with the defaults of its zero fields, except those of models,
-// whose defaults depend on the kind of worker.
+// WithDefaults returns c with defaults for zero fields, except in models, whose defaults depend on the kind of
+// worker.
 func (c Config) WithDefaults() Config {
 	c.Parts = slices.Clone(c.Parts)
 	c.table().Fill()
 	return c
 }
 
-// Changed returns the settings of c that have other values in to, by their paths. Models are not among them. Both have their
+// Changed returns the paths of the settings that differ between c and to, without models. Both must have their
 // defaults.
 func (c *Config) Changed(to *Config) (paths []string) {
 	next := to.table()

@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Each mistake is told with file, line, path and what to do.
+// Each mistake is reported with file, line, path and advice.
 func TestParseRefuses(t *testing.T) {
 	model := func(rest string) string { return "models:\n  - name: a\n    source: delay\n" + rest }
 	for _, c := range []struct{ name, text, want string }{
@@ -219,10 +219,11 @@ func TestParseTellsAllMistakes(t *testing.T) {
 	}
 }
 
-// What is a mistake of its own is not another one too.
+// A mistake is reported once, without consequential errors.
 func TestParseTellsAMistakeOnce(t *testing.T) {
 	for text, want := range map[string]int{
-		"streams: [{model: m, source: \"folder:/x\"}, {model: m, source: \"folder:/x\"}]": 2, // two names are missing; they are not the same name
+		// two names are missing, not the same
+		"streams: [{model: m, source: \"folder:/x\"}, {model: m, source: \"folder:/x\"}]": 2,
 		"models: [{source: delay}, {source: delay}]":                                      2,
 	} {
 		_, err := config.Parse([]byte(text), "f")
@@ -323,7 +324,7 @@ func TestAddModelsReplaces(t *testing.T) {
 	if err := d.AddModels("x=delay", "x=identity"); err == nil {
 		t.Error("the same name twice was taken")
 	}
-	// One mistake does not hide the others.
+	// A mistake does not hide other mistakes.
 	d = config.Config{}
 	err = d.AddModels("x", "y=delay", "z")
 	if err == nil || strings.Count(err.Error(), "is not NAME=SOURCE") != 2 || len(d.Models) != 1 {
@@ -331,7 +332,7 @@ func TestAddModelsReplaces(t *testing.T) {
 	}
 }
 
-// Each setting can be set by its variable, and a later layer wins.
+// Each variable sets its setting, and a later layer wins.
 func TestEnv(t *testing.T) {
 	env := map[string]string{
 		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_APPS_ADDRESS": "127.0.0.1:4", "MILLRACE_MANAGEMENT_ADDRESS": "unix:/m", "MILLRACE_MANAGEMENT_GRPC": "off", "MILLRACE_MANAGEMENT_SOCKET": "group", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true", "MILLRACE_METRICS_SSF": "true", "MILLRACE_API_KEY": "k", "MILLRACE_AUTH_KEYS": "keys.yaml", "MILLRACE_AUTH_METRICS": "role", "MILLRACE_AUTH_MODEL_HEALTH": "open", "MILLRACE_AUTH_USERS": "users.yaml", "MILLRACE_AUTH_MODULE": "users.py", "MILLRACE_AUTH_PYTHON": "py", "MILLRACE_AUTH_ROLES": "infer,watch", "MILLRACE_AUTH_SESSION_TIME": "2h", "MILLRACE_AUTH_OIDC_ISSUER": "http://i", "MILLRACE_AUTH_OIDC_AUDIENCE": "a", "MILLRACE_AUTH_OIDC_USER_CLAIM": "name", "MILLRACE_AUTH_OIDC_ROLES_CLAIM": "roles", "MILLRACE_TLS_CLIENT_CA": "ca.pem", "MILLRACE_INSECURE": "true", "MILLRACE_EXIT_WITH_ROOT": "false", "MILLRACE_EXIT_ON_WORKER_FAILURE": "true",
@@ -371,7 +372,7 @@ func TestEnv(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	// Every setting has a variable here, so that a new one cannot be forgotten.
+	// Every setting must have a variable here.
 	for _, s := range config.Settings() {
 		if _, ok := env[s.Env]; !ok {
 			t.Errorf("%s is not in the test", s.Env)
@@ -390,7 +391,7 @@ func TestStrayEnv(t *testing.T) {
 	}
 }
 
-// A line says what a setting means, what it may be, and what leaving it out means.
+// The description of a setting has its meaning, possible values and the effect of leaving the setting out.
 func TestSettingText(t *testing.T) {
 	for s, want := range map[config.Setting]string{
 		{Doc: "a"}:                                   "a",
@@ -407,8 +408,7 @@ func TestSettingText(t *testing.T) {
 	}
 }
 
-// The settings of a section stand together, also those of registered parts, in the
-// order of the sections.
+// The settings of a section stand together, with the settings of registered parts, in the order of the sections.
 func TestSettingsOfASectionStandTogether(t *testing.T) {
 	var sections []string
 	for _, s := range config.ModelSettings() {
@@ -431,7 +431,7 @@ func TestSet(t *testing.T) {
 	if err := c.Set("hosts"); err != nil || c.Hosts != nil {
 		t.Errorf("an empty list: %v", err)
 	}
-	for _, s := range config.Settings() { // what is shown as the default can be given as a flag
+	for _, s := range config.Settings() { // a shown default is valid as a flag
 		if s.Default == "" || s.List {
 			continue
 		}
@@ -444,7 +444,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Sources are told apart by form, and relative ones start from the file.
+// The form of a source determines its kind, and relative sources start from the file.
 func TestSource(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.yaml")

@@ -13,8 +13,8 @@ import (
 	"millrace/workers"
 )
 
-// candidates are values of which one is possible that is not the default: the example, the
-// words and bounds of the setting, and some of each type.
+// candidates returns values, at least one of which is valid and differs from the default: the example, the words and
+// limits of the setting, and some values of each type.
 func candidates(s config.Setting) []string {
 	out := []string{"true", "false", "17", "2", "0.25", "1.5", "40s", "3ms", "2MiB", "off", "127.0.0.1:9", "a", "/tmp/x"}
 	if s.Example != "" {
@@ -23,14 +23,13 @@ func candidates(s config.Setting) []string {
 	return append(out, strings.FieldsFunc(s.Range, func(r rune) bool { return r == ' ' || r == ',' })...)
 }
 
-// nested writes a key and its value as YAML, in as many sections as it has dots.
+// nested writes a key and its value as YAML, with one section for each dot.
 func nested(path, value string) string {
 	names := strings.Split(path, ".")
 	return strings.Join(names, ": {") + ": " + value + strings.Repeat("}", len(names)-1)
 }
 
-// Each setting of the server that is described can be set by path (flags), in the file
-// and by its variable, with the same effect.
+// Each described server setting can be set by path (flags), in the file and by its variable, with the same effect.
 func TestEveryServerSetting(t *testing.T) {
 	unset := config.Config{}.WithDefaults()
 	for _, s := range config.Settings() {
@@ -65,8 +64,7 @@ func TestEveryServerSetting(t *testing.T) {
 	}
 }
 
-// Each setting of a model and of its kind can be set in the file and by --model, with
-// the same effect.
+// Each setting of a model and of its kind can be set in the file and by --model, with the same effect.
 func TestEveryModelSetting(t *testing.T) {
 	try := func(source string, s config.Setting) {
 		unset, err := config.ParseModel("a=" + source)
@@ -98,8 +96,8 @@ func TestEveryModelSetting(t *testing.T) {
 	}
 }
 
-// Each setting of a stream can be set in the file, for some source. What belongs to a
-// sink is set beside the key that asks for the sink.
+// Each setting of a stream can be set in the file, for some source. Settings of a sink are set beside the key that
+// enables the sink.
 func TestEveryStreamSetting(t *testing.T) {
 	entry := func(source string, keys ...string) (config.Config, error) {
 		head := "model: m, "
@@ -138,7 +136,7 @@ func TestEveryStreamSetting(t *testing.T) {
 			set = func(value string) string { return "models: [{model: m, " + key[1:] + ": " + value + "}]" }
 		}
 		ok := possible(s, set, unset)
-		for _, key := range sinkKeys(s.Path) { // it may want its sink
+		for _, key := range sinkKeys(s.Path) { // the setting may need its sink
 			ok = ok || possible(s, func(value string) string {
 				return "sinks: {" + key + ", " + strings.TrimPrefix(s.Path, "sinks.") + ": " + value + "}"
 			}, "sinks: {"+key+"}")
@@ -149,7 +147,7 @@ func TestEveryStreamSetting(t *testing.T) {
 	}
 }
 
-// sinkKeys are keys with values, of which one asks for the sink that a path is of.
+// sinkKeys returns keys with values, at least one of which enables the sink with the setting path.
 func sinkKeys(path string) (keys []string) {
 	for _, k := range sinks.Kinds() {
 		table := setting.Of("sinks", k.New())

@@ -21,16 +21,15 @@ import (
 // maxFile bounds the size of a configuration file.
 const maxFile = 1 << 20
 
-// Load reads a configuration file and checks it. Unknown keys are errors. All errors are
-// joined, and each has the form FILE:LINE: PATH: message. Relative paths in the file are
-// relative to its folder.
+// Load reads and checks a configuration file. Unknown keys are errors. All errors are joined, each in the form
+// FILE:LINE: PATH: message. Relative paths in the file are relative to the file's folder.
 func Load(path string) (Config, error) {
 	c, _, err := LoadAgain(context.Background(), path, textfile.Shape{})
 	return c, err
 }
 
-// LoadAgain does what Load does, and returns the shape of the text for the next call. With the shape of a text before, a file that
-// is empty, cut or still written is an error.
+// LoadAgain is Load after a change of the file. LoadAgain returns the shape of the text for the next call. With the
+// shape of a previous text, an empty, truncated or half-written file is an error.
 func LoadAgain(ctx context.Context, path string, before textfile.Shape) (Config, textfile.Shape, error) {
 	text, err := textfile.Again(ctx, path, maxFile, before)
 	if err != nil {
@@ -54,24 +53,23 @@ func parse(text []byte, name, dir string) (Config, error) {
 	r.read(text, &c)
 	for _, err := range setting.Split(c.Validate()) {
 		var e *coded.Error
-		if !errors.As(err, &e) || !r.wrong[e.Field] { // a value that could not be read is not reported as missing, too
+		if !errors.As(err, &e) || !r.wrong[e.Field] { // an unreadable value is not also reported as missing
 			r.add(err)
 		}
 	}
 	return c, setting.Join(r.errs...)
 }
 
-// reader reads the nodes of one file into tables of settings.
+// reader reads the nodes of a file into tables of settings.
 type reader struct {
 	name  string
-	dir   string          // relative paths are relative to it
+	dir   string          // base of relative paths
 	lines map[string]int  // line of each path
 	wrong map[string]bool // paths with an error
 	errs  []error
 }
 
-// add adds the line to an error that has a path: its own or that of the
-// nearest section that holds it.
+// add adds the line to an error with a path: the line of the path, or of the nearest section around the path.
 func (r *reader) add(err error) {
 	var e *coded.Error
 	if errors.As(err, &e) {
@@ -112,7 +110,7 @@ func (r *reader) read(text []byte, c *Config) {
 	r.documents(text, func(body ast.Node) { r.server(c, body) })
 }
 
-// documents parses a file and calls read with its only document, which may be nil.
+// documents parses a file and calls read with the only document, which may be nil.
 func (r *reader) documents(text []byte, read func(body ast.Node)) {
 	file, err := yamltext.Parse(text, yamltext.MaxSettings)
 	if err != nil {
@@ -139,8 +137,8 @@ func (r *reader) documents(text []byte, read func(body ast.Node)) {
 	}
 }
 
-// another says whether a document follows that of header: the parser leaves out one
-// that follows an empty one.
+// another reports whether a further document follows header: the parser leaves out a document after an empty
+// document.
 func another(header *token.Token) bool {
 	for t := header; t != nil; t = t.Next {
 		if t != header && t.Type == token.DocumentHeaderType {
@@ -179,18 +177,17 @@ func (r *reader) entries(path string, node ast.Node) []ast.Node {
 // section reads the keys of an entry.
 type section struct {
 	table *setting.Table
-	// other reads a value that is not a setting of the table; nil = such keys are errors.
+	// other reads a value for a key outside of the table; nil = unknown keys are errors.
 	other func(name string, values []string) error
-	// own has the lists that are parameters, whose values put takes.
+	// own has the parameters with lists; put takes their values.
 	own *setting.Table
 	put func(name string, value any)
-	// list reads a list of entries, whose name is one of lists.
+	// list reads a list of entries with a name in lists.
 	list  func(name string, node ast.Node)
 	lists []string
 }
 
-// section reads a mapping: an entry, whose path is at, or the section of the entry whose
-// path within the entry is in.
+// section reads a mapping: the entry at path at, or the section in of this entry.
 func (r *reader) section(s *section, at, in string, node ast.Node) {
 	var members []*ast.MappingValueNode
 	switch n := node.(type) {
@@ -229,7 +226,7 @@ func keyName(k ast.MapKeyNode) (string, bool) {
 		return k.GetToken().Value, false
 	case s.Value == "":
 		return `""`, false
-	default: // a name with a dot in it would pass for a path
+	default: // a name with a dot would look like a path
 		return s.Value, !strings.ContainsAny(s.Value, ".[] \n")
 	}
 }
@@ -299,7 +296,8 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	}
 }
 
-// noValue refuses a list or section without a value, which a file has that was cut behind the key. It reports whether the key is one.
+// noValue refuses a list or section without a value, a sign of a file truncated after the key. noValue reports
+// whether name is a list or section.
 func (r *reader) noValue(s *section, at, name string) bool {
 	_, isList := s.table.FindList(name)
 	if s.own != nil && !isList {
@@ -372,7 +370,7 @@ func within(at string, err error) error {
 	return coded.Within(at, err)
 }
 
-// set sets one setting of an entry by its path within the entry.
+// set sets one setting of an entry by the path within the entry.
 func (s *section) set(name string, values []string) error {
 	if _, known := s.table.Find(name); known {
 		return s.table.Set(name, values...)
@@ -386,7 +384,7 @@ func (s *section) set(name string, values []string) error {
 	return s.unknown(name)
 }
 
-// unknown returns the error of a key that is not a setting of the table.
+// unknown returns the error for a key outside of the table.
 func (s *section) unknown(name string) error {
 	if names := s.table.Below(name); len(names) > 0 {
 		return coded.Errorf(coded.InvalidArgument, name, "is a section: it has %s", strings.Join(names, ", "))
@@ -394,7 +392,7 @@ func (s *section) unknown(name string) error {
 	return s.table.Unknown(name, s.lists...)
 }
 
-// scalars reads one value or a list of them.
+// scalars reads one value or a list of values.
 func (r *reader) scalars(path string, node ast.Node) ([]string, bool) {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
@@ -410,8 +408,8 @@ func (r *reader) scalars(path string, node ast.Node) ([]string, bool) {
 	return texts, true
 }
 
-// scalar returns the text of a plain value. Its type depends on the setting, so that the
-// version 1.10 does not become 1.1.
+// scalar returns the text of a plain value. The setting determines the type, so that the version 1.10 does not become
+// 1.1.
 func (r *reader) scalar(path string, node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:

@@ -12,7 +12,7 @@ import (
 	"millrace/workers"
 )
 
-// What looks like the cases of TestParseRefuses is read.
+// Valid files similar to the cases of TestParseRefuses.
 func TestParseAccepts(t *testing.T) {
 	defaults := config.Config{}.WithDefaults
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestLoadBoundsTheFile(t *testing.T) {
 	}
 }
 
-// Relative paths of a file start from its folder; what is no path stays as it is.
+// Relative paths in a file start from the file's folder; other values stay.
 func TestLoadRebasesPaths(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.yaml")
@@ -96,7 +96,7 @@ func TestLoadRebasesPaths(t *testing.T) {
 	}
 }
 
-// Paths of a list are relative to the file, as others are; and the configuration knows its file.
+// Paths in a list are relative to the file, and the configuration knows its file.
 func TestListsOfPaths(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "millrace.yaml")

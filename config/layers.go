@@ -10,8 +10,8 @@ import (
 	"millrace/workers"
 )
 
-// Setting describes a setting. A setting of the server is a key of the file, a flag and a
-// variable; one of a model, a server stream or a kind of worker is a key.
+// Setting describes a setting. A server setting is a key in the file, a flag and a variable; a setting of a model, a
+// server stream or a kind of worker is only a key.
 type Setting struct {
 	Path     string `json:"path"`           // "memory.budget"
 	Flag     string `json:"flag,omitempty"` // "memory-budget"
@@ -83,7 +83,7 @@ func describe(t *setting.Table) []Setting {
 	return out
 }
 
-// Settings lists the settings of the server, without those of models and streams.
+// Settings lists the settings of the server, without the settings of models and streams.
 func Settings() []Setting {
 	out := describe(new(Config).table())
 	for i, s := range out {
@@ -97,18 +97,17 @@ func Settings() []Setting {
 // the file, and of --model.
 func ModelSettings() []Setting { return describe(new(workers.Config).Table()) }
 
-// KindSettings lists the parameters of a kind of worker, which are also keys of a model.
+// KindSettings lists the parameters of a kind of worker, also keys of a model.
 func KindSettings(k workers.Kind) []Setting { return describe(k.Table()) }
 
-// EnvModels is the variable that adds models in the notation of --model, separated by
-// semicolons.
+// EnvModels is the variable for additional models in the notation of --model, separated by semicolons.
 const EnvModels = envPrefix + "MODELS"
 
-// EnvConfig is the variable that names the configuration file.
+// EnvConfig is the variable with the name of the configuration file.
 const EnvConfig = envPrefix + "CONFIG"
 
-// Variables of the commands that ask a running server: its address, and an API key of it.
-// They are not settings.
+// Variables for commands that connect to a running server: the server's address and an API key. These variables are
+// not settings.
 const (
 	EnvAddr  = envPrefix + "ADDR"
 	EnvToken = envPrefix + "TOKEN"
@@ -120,8 +119,7 @@ func envName(path string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// Set sets one setting by its path. A list has any number of values, other settings have
-// one.
+// Set sets one setting by its path. A list takes any number of values, any other setting takes one value.
 func (c *Config) Set(path string, values ...string) error { return c.table().Set(path, values...) }
 
 // Env applies the MILLRACE_ variables to the configuration. lookup = nil means
@@ -152,8 +150,8 @@ func (c *Config) Env(lookup func(string) (string, bool)) error {
 	return setting.Join(errs...)
 }
 
-// SecretEnv returns the names of the variables that may hold secrets: those of settings, and those with headers that
-// exporters of OpenTelemetry read.
+// SecretEnv returns the names of the variables that may hold secrets: variables of settings, and variables with
+// headers for exporters of OpenTelemetry.
 func SecretEnv() []string {
 	out := []string{EnvToken, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
 	for _, s := range Settings() {
@@ -173,8 +171,8 @@ func WithoutSecrets(environ []string) []string {
 	})
 }
 
-// UnknownEnv returns the variables of environ ("NAME=value") that begin with MILLRACE_
-// and are not settings, each with a suggestion if a setting has a similar name.
+// UnknownEnv returns the variables of environ ("NAME=value") that begin with MILLRACE_ and are no settings, each with
+// a suggestion if a setting has a similar name.
 func UnknownEnv(environ []string) (unknown []string) {
 	known := []string{EnvModels, EnvConfig, EnvAddr, EnvToken}
 	for _, s := range Settings() {

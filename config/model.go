@@ -21,7 +21,7 @@ func (r *reader) model(at string, node ast.Node) workers.Config {
 	return r.modelFrom(at, node, "")
 }
 
-// modelFrom reads an entry. source is what is loaded if the entry names no source.
+// modelFrom reads an entry. source is the default for an entry without a source.
 func (r *reader) modelFrom(at string, node ast.Node, source string) (m workers.Config) {
 	m.Source = cmp.Or(sourceOf(node), source)
 	s := modelSection(&m)
@@ -32,8 +32,8 @@ func (r *reader) modelFrom(at string, node ast.Node, source string) (m workers.C
 	return m
 }
 
-// ReadModel reads the configuration of one model, the config.yaml of its folder in a
-// repository. file is its path, for errors; source is what is loaded if it names none.
+// ReadModel reads the configuration of one model, the config.yaml in the model's folder of a repository. file is the
+// path for errors; source is the default for a configuration without a source.
 func ReadModel(text []byte, file, source string) (m workers.Config, err error) {
 	r := reader{name: file, dir: filepath.Dir(file), lines: map[string]int{}, wrong: map[string]bool{}}
 	m.Source = source
@@ -45,8 +45,8 @@ func ReadModel(text []byte, file, source string) (m workers.Config, err error) {
 	return m, setting.Join(r.errs...)
 }
 
-// sourceOf returns the source of an entry. It is read first, since it determines the kind
-// of worker, and so the parameters.
+// sourceOf returns the source of an entry. The source is read first, since the source determines the kind of worker,
+// and so the parameters.
 func sourceOf(node ast.Node) string {
 	mapping, ok := node.(*ast.MappingNode)
 	if !ok {
@@ -60,8 +60,7 @@ func sourceOf(node ast.Node) string {
 	return ""
 }
 
-// modelSection reads the keys of a model: its settings, and the parameters of its kind of
-// worker.
+// modelSection reads the keys of a model: settings, and parameters of the model's kind of worker.
 func modelSection(m *workers.Config) section {
 	s := section{table: m.Table()}
 	name, _, err := workers.KindOf(m.Source)
@@ -77,7 +76,7 @@ func modelSection(m *workers.Config) section {
 		top, _, nested := strings.Cut(name, ".")
 		switch {
 		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" && slices.Equal(values, []string{"none"}):
-			return nil // the same as leaving it out
+			return nil // no value equals a missing key
 		case s.table.IsSection(name) || nested && s.table.IsSection(top):
 			return s.unknown(name)
 		case err != nil:
@@ -104,8 +103,8 @@ func modelSection(m *workers.Config) section {
 	return s
 }
 
-// unknownParameter returns the error of a key that is neither a setting of the model nor a
-// parameter of its kind of worker.
+// unknownParameter returns the error for a key that is neither a setting of the model nor a parameter of its kind of
+// worker.
 func unknownParameter(kind workers.Kind, model *setting.Table, name string) error {
 	own := kind.Table().Below("")
 	known := slices.Concat(own, model.Below(""))
@@ -115,7 +114,7 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	hint := setting.SuggestPath(name, known)
 	inside, found := strings.CutPrefix(name, "params.")
 	switch {
-	case found && slices.Contains(known, inside): // as in requests that load models
+	case found && slices.Contains(known, inside): // as in load requests
 		hint = ": write " + inside + " beside name and source, not below params"
 	case hint == "" && len(own) == 0:
 		hint = ": it has no parameters"
@@ -125,10 +124,9 @@ func unknownParameter(kind workers.Kind, model *setting.Table, name string) erro
 	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s", kind.Name, hint)
 }
 
-// ParseModel reads NAME=SOURCE[,key=value...]. Keys are those of a model in the file, with
-// dots in nested ones; a list is written [a,b,c], and text in quotes (") may contain
-// commas. Programs that embed the server use it for server.Config.Models: settings such as
-// output=boxes are not in workers.Config.Params.
+// ParseModel reads NAME=SOURCE[,key=value...]. The keys are the keys of a model in the file, with dots for nested
+// keys. Lists are written [a,b,c], and text in quotes (") may contain commas. Programs that embed the server use
+// ParseModel for server.Config.Models, because settings such as output=boxes are not in workers.Config.Params.
 func ParseModel(spec string) (workers.Config, error) {
 	parts, err := splitOutside(spec, ',')
 	if err != nil {
@@ -142,8 +140,8 @@ func ParseModel(spec string) (workers.Config, error) {
 	return m, setParts(&m, m.Name, parts[1:])
 }
 
-// ParseSource reads SOURCE[,key=value...], the argument of `millrace serve`, and names the model after SOURCE. A file or
-// folder may have commas in its name. Errors of settings begin with SOURCE.
+// ParseSource reads SOURCE[,key=value...], the argument of `millrace serve`, and names the model after SOURCE. The
+// name of a file or folder may contain commas. Errors about settings begin with SOURCE.
 func ParseSource(spec string) (workers.Config, error) {
 	if _, err := os.Stat(spec); err == nil {
 		return ModelFor(spec), nil
@@ -156,7 +154,7 @@ func ParseSource(spec string) (workers.Config, error) {
 	return m, setParts(&m, "SOURCE", parts[1:])
 }
 
-// setParts sets the settings of a model that are written as key=value. Errors begin with at.
+// setParts sets a model's settings from texts key=value. Errors begin with at.
 func setParts(m *workers.Config, at string, parts []string) error {
 	s := modelSection(m)
 	seen := map[string]bool{}
@@ -185,7 +183,7 @@ func setParts(m *workers.Config, at string, parts []string) error {
 	return setting.Join(errs...)
 }
 
-// splitOutside splits s at separators that are outside of brackets and quotes.
+// splitOutside splits s at separators outside of brackets and quotes.
 func splitOutside(s string, sep rune) (parts []string, err error) {
 	quoted, depth, from := false, 0, 0
 	for i, r := range s {
@@ -210,7 +208,7 @@ func splitOutside(s string, sep rune) (parts []string, err error) {
 	return append(parts, s[from:]), nil
 }
 
-// valuesOf reads a value of --model, or a list of them.
+// valuesOf reads a value, or a list of values, in the notation of --model.
 func valuesOf(s string) []string {
 	s = strings.TrimSpace(s)
 	if len(s) < 2 || s[0] != '[' || s[len(s)-1] != ']' {
@@ -231,8 +229,8 @@ func unquote(s string) string {
 	return s
 }
 
-// ssfConfig is the file of a program that was written for Simple Server Framework; its name
-// says nothing about it.
+// ssfConfig is the usual configuration file of a program for Simple Server Framework, a file name without meaning for
+// the model's name.
 const ssfConfig = "ssf_config.yaml"
 
 // ModelFor returns the model of `millrace serve SOURCE`, named after the file, folder or
@@ -254,8 +252,8 @@ func ModelFor(source string) workers.Config {
 	return workers.Config{Name: usableName(name), Source: source}
 }
 
-// usableName returns the name of a model for a file: its own, with a dash in place of characters
-// that names do not have, such as spaces.
+// usableName returns the name of a model for a file: the file's name, with a dash for characters not allowed in
+// names, such as spaces.
 func usableName(file string) string {
 	var b strings.Builder
 	for _, r := range file {
@@ -274,9 +272,8 @@ func usableName(file string) string {
 	return name
 }
 
-// AddModels adds models in the notation of --model, NAME=SOURCE[,key=value...]. A model
-// replaces an earlier one of the same name, but two of one call may not have the same
-// name.
+// AddModels adds models in the notation of --model, NAME=SOURCE[,key=value...]. A model replaces an earlier model of
+// the same name, but a name may occur only once in a call.
 func (c *Config) AddModels(specs ...string) error {
 	seen := map[string]bool{}
 	var errs []error

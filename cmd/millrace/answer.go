@@ -28,12 +28,11 @@ import (
 type answerWriter struct {
 	w      io.Writer
 	asJSON bool
-	many   bool // each under the name of its file
+	many   bool // each answer under the name of its file
 	wrote  bool
 }
 
-// inferReply is an answer as --json writes it: a reply of the Open Inference Protocol,
-// and the file of the picture.
+// inferReply is an answer in the form of --json: a reply of the Open Inference Protocol, and the file of the picture.
 type inferReply struct {
 	File    string        `json:"file,omitempty"`
 	Model   string        `json:"model_name"`
@@ -51,7 +50,7 @@ type tensorJSON struct {
 	Data     json.RawMessage `json:"data"`
 }
 
-// inferFailure is what --json writes for a picture of several that failed.
+// inferFailure is the JSON for one failed picture of several.
 type inferFailure struct {
 	File  string `json:"file"`
 	Error struct {
@@ -60,7 +59,7 @@ type inferFailure struct {
 	} `json:"error"`
 }
 
-// failure writes that one of several pictures failed.
+// failure writes the error of one of several pictures.
 func (o *answerWriter) failure(stderr io.Writer, file string, err error) error {
 	if !o.asJSON {
 		_, err := fmt.Fprintf(stderr, "millrace: %s\n", withFile(file, errorText(err)))
@@ -71,7 +70,7 @@ func (o *answerWriter) failure(stderr io.Writer, file string, err error) error {
 	return json.NewEncoder(o.w).Encode(f)
 }
 
-// withFile puts the name of the file in front of a text that does not name it.
+// withFile puts the name of the file in front of text unless text names the file.
 func withFile(file, text string) string {
 	if strings.Contains(text, file) {
 		return text
@@ -79,7 +78,7 @@ func withFile(file, text string) string {
 	return file + ": " + text
 }
 
-// answer writes an answer; file is "" for that of a request. saved are the outputs that were saved.
+// answer writes an answer; file is "" for a request's answer. saved are the saved outputs.
 func (o *answerWriter) answer(file string, a *client.Answer, saved []string) error {
 	if o.asJSON {
 		return o.json(file, a)
@@ -139,8 +138,7 @@ func (o *answerWriter) json(file string, a *client.Answer) error {
 	return json.NewEncoder(o.w).Encode(out)
 }
 
-// boxesOf returns the boxes of an answer, and the names of the outputs that they show;
-// no names when it has no boxes.
+// boxesOf returns the boxes of an answer, and the names of the outputs with the boxes; without boxes, no names.
 func boxesOf(a *client.Answer) (overlay.Result, []string) {
 	r, err := overlay.ReadResult(tensorsOf(a))
 	if err != nil || !slices.ContainsFunc(a.Outputs, func(t stream.Tensor) bool { return t.Name == "boxes" }) {
@@ -149,7 +147,7 @@ func boxesOf(a *client.Answer) (overlay.Result, []string) {
 	return r, []string{"boxes", "scores", "classes", "labels"}
 }
 
-// tensorsOf returns the outputs of an answer as those of a message.
+// tensorsOf returns the outputs of an answer as message tensors.
 func tensorsOf(a *client.Answer) []oip.Tensor {
 	out := make([]oip.Tensor, len(a.Outputs))
 	for i, t := range a.Outputs {
@@ -158,7 +156,7 @@ func tensorsOf(a *client.Answer) []oip.Tensor {
 	return out
 }
 
-// boxRows returns boxes as rows of a table, with its heading.
+// boxRows returns boxes as rows of a table, with a heading.
 func boxRows(boxes []overlay.Box) [][]string {
 	rows := [][]string{{"LABEL", "SCORE", "X1", "Y1", "X2", "Y2"}}
 	for _, b := range boxes {
@@ -182,11 +180,11 @@ func boxRows(boxes []overlay.Box) [][]string {
 	return rows
 }
 
-// notFinite are the words for numbers that JSON does not have.
+// notFinite matches the words for numbers that JSON lacks.
 var notFinite = regexp.MustCompile(`NaN|-?Infinity`)
 
-// elementsJSON returns the elements of a tensor as a flat JSON array, and parameters that say how to read them: elements of
-// BYTES are texts, or all of them base64 when one is not UTF-8.
+// elementsJSON returns the elements of a tensor as a flat JSON array, with parameters that describe the encoding:
+// elements of BYTES are texts, or all in base64 if an element is not UTF-8.
 func elementsJSON(t *stream.Tensor) (data json.RawMessage, params stream.Params, err error) {
 	switch t.Datatype {
 	case stream.Float16, stream.BFloat:
@@ -208,7 +206,7 @@ func elementsJSON(t *stream.Tensor) (data json.RawMessage, params stream.Params,
 	return data, nil, err
 }
 
-// plainJSON returns a value in JSON, with <, > and & as they are.
+// plainJSON returns a value as JSON without escaping <, > and &.
 func plainJSON(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -237,8 +235,8 @@ func numbers(t *stream.Tensor) (json.RawMessage, error) {
 	return r.Outputs[0].Data, nil
 }
 
-// answerRows describes an answer as rows of a table, without the outputs that are shown
-// otherwise. save = the rows name the flag that saves an output, but not those of outputs that were saved.
+// answerRows describes an answer as rows of a table, without the outputs in shown. With save, the rows of unsaved
+// outputs name the flag for saving.
 func answerRows(a *client.Answer, shown, saved []string, save bool) [][]string {
 	rows := [][]string{{"model", strings.TrimSuffix(a.Model+" version "+a.Version, " version ")}}
 	if a.Width > 0 {
@@ -263,8 +261,8 @@ func answerRows(a *client.Answer, shown, saved []string, save bool) [][]string {
 	return rows
 }
 
-// summaryOf describes the elements of a tensor in a line. save = it names the flag that writes to a file what the line does
-// not have.
+// summaryOf describes the elements of a tensor in a line. With save, a shortened line names the flag for saving the
+// tensor.
 func summaryOf(t *stream.Tensor, save bool) string {
 	const most = 72
 	flag := func(ending string) string {
@@ -276,7 +274,8 @@ func summaryOf(t *stream.Tensor, save bool) string {
 	if t.Datatype == stream.Bytes {
 		list := elements(t)
 		var line bytes.Buffer
-		if len(list) == 1 && len(list[0]) > most && json.Compact(&line, list[0]) == nil { // in one line; its quotes are not escaped again
+		// in one line, without escaping quotes again
+		if len(list) == 1 && len(list[0]) > most && json.Compact(&line, list[0]) == nil {
 			if line.Len() <= most {
 				return line.String()
 			}
@@ -301,10 +300,10 @@ func summaryOf(t *stream.Tensor, save bool) string {
 	return string(text)
 }
 
-// overlays are pictures with their boxes drawn over them.
+// overlays are pictures with boxes drawn over them.
 type overlays struct {
 	to    string            // a file or a folder, as it was given; "" = none
-	files map[string]string // to write, by that of the picture
+	files map[string]string // output files, by the file of the picture
 }
 
 // open chooses the files to write, and makes their folder.
@@ -348,7 +347,7 @@ func (o *overlays) open(files []string, many bool) error {
 	return nil
 }
 
-// check refuses to replace one of the pictures.
+// check refuses to overwrite one of the pictures.
 func (o *overlays) check() error {
 	for file, to := range o.files {
 		a, errA := os.Stat(file)

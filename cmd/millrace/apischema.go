@@ -78,7 +78,7 @@ func (r *remote) openAPI(ctx context.Context) ([]byte, error) {
 	return cl.OpenAPI(ctx)
 }
 
-// configuredOpenAPI returns the document of a configuration, whose models it loads.
+// configuredOpenAPI loads the models of a configuration and returns the document of the server.
 func configuredOpenAPI(ctx context.Context, file string) ([]byte, error) {
 	cfg, err := config.Load(file)
 	if err != nil {

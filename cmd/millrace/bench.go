@@ -95,7 +95,7 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 			return err
 		}
 		if _, given := cfg.Options["outputs"]; !given && cfg.Protocol != load.V1Protocol {
-			cfg.Options["outputs"] = "binary" // JSON has no notation for bytes that are no text
+			cfg.Options["outputs"] = "binary" // JSON cannot represent arbitrary bytes
 		}
 		if cfg.Header, err = pairs("--header", header); err != nil {
 			return err
@@ -142,7 +142,8 @@ endings, or when all frames failed. Sending ends early when the first 100 frames
 	return c
 }
 
-// benchRequest makes a file with a request in JSON the frames of a run over REST. chosen says that the user has chosen the protocol.
+// benchRequest uses a file with a JSON request as the frames of a run over REST. chosen says that the user has chosen
+// the protocol.
 func benchRequest(cfg *load.Config, file string, chosen bool) error {
 	if chosen && cfg.Protocol != load.RESTProtocol {
 		return usagef("--request: is for --protocol rest, not %s", cfg.Protocol)
@@ -159,13 +160,14 @@ func benchRequest(cfg *load.Config, file string, chosen bool) error {
 	return nil
 }
 
-// firstFrames is how many frames end a run early when all of them have failed with one error.
+// firstFrames is the number of frames that end a run early when all frames have failed with the same error.
 const firstFrames = 100
 
-// otherFrames returns the error of a run whose frames the server has refused for what they are, with how to send others.
+// otherFrames returns the error of a run in which the server has refused the frames themselves, with advice for
+// sending other frames.
 func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m client.Metadata, err error) error {
 	if _, isRequest := cfg.Header["Inference-Header-Content-Length"]; isRequest {
-		return err // the server says what is wrong with it
+		return err // the server's error explains the mistake
 	}
 	if len(m.Inputs) > 1 {
 		if takes, failed := takesOf(ctx, cl, m, ""); failed == nil && (takes.Picture == nil || !takes.Picture.Alone) {
@@ -187,8 +189,8 @@ func otherFrames(ctx context.Context, cl *client.Client, cfg load.Config, m clie
 	return err
 }
 
-// tensorSize returns the size of a frame for an input: one row, and of further free dimensions as many elements as
-// make about the size of other frames. It is 0, the size of other frames, where the size of an element is not fixed.
+// tensorSize returns the size of a frame for an input: one row, and in other free dimensions enough elements for
+// about load.DefaultSize. tensorSize returns 0, meaning load.DefaultSize, if the size of an element is not fixed.
 func tensorSize(input client.Tensor) int {
 	size := stream.Datatype(input.Datatype).Size()
 	free := false
@@ -205,12 +207,12 @@ func tensorSize(input client.Tensor) int {
 	return size
 }
 
-// refusesFrames reports whether the server has refused all frames for what they are.
+// refusesFrames reports whether the server has refused the content of all frames.
 func refusesFrames(r *load.Report) bool {
 	return r.Answered == 0 && r.Errors[string(stream.InvalidArgument)]+r.Errors[string(stream.Unsupported)]+r.Errors[string(stream.TooLarge)] > 0
 }
 
-// writeReport writes the report, and its seconds to a file that may be nil.
+// writeReport writes the report to standard output, and the values of each second to seconds, if not nil.
 func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File) error {
 	write := r.WriteText
 	if asJSON {

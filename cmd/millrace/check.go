@@ -36,7 +36,6 @@ const checkExamples = `  millrace check --config millrace.yaml
 // wrong is the state of a finding that makes the exit status 1.
 const wrong = "wrong"
 
-// finding is the result of one check.
 type finding struct {
 	What    string          `json:"what"`
 	State   string          `json:"state"` // ok, missing or wrong
@@ -126,8 +125,8 @@ func checkConfig(cfg server.Config, err error) finding {
 	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models, %d streams", len(cfg.Models), len(cfg.Streams))}
 }
 
-// checkStreams checks that the models of the streams are in the configuration, and that the
-// files and folders that they read exist. Both may come later, so that nothing is wrong.
+// checkStreams checks that the models of the streams are configured, and that the streams' files and folders exist.
+// Missing models and files are no errors, because both may come later.
 func checkStreams(cfg server.Config, models []finding) (found []finding) {
 	for _, s := range cfg.Streams {
 		var missing []string
@@ -183,8 +182,7 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 	return line, err
 }
 
-// checkPorts checks the addresses without binding them, since the server that is to be
-// replaced may still listen there.
+// checkPorts checks the addresses without binding, since the present server may still listen there.
 func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	for _, l := range server.Listeners(cfg) {
 		f := finding{What: l.Name, State: "ok", Detail: l.Addr}
@@ -200,8 +198,8 @@ func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	return found
 }
 
-// checkAddr returns an error if this machine does not have the address, or not the folder of a unix socket: that is
-// fs.ErrNotExist if there is nothing, since systemd makes the folder when it starts the service.
+// checkAddr returns an error if this machine lacks the address, or the folder of a unix socket. A missing folder is
+// fs.ErrNotExist, since systemd makes the folder at the start of the service.
 func checkAddr(ctx context.Context, addr string) error {
 	if path, local := accept.SocketPath(addr); local {
 		at, err := os.Stat(filepath.Dir(path))

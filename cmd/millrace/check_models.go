@@ -18,10 +18,9 @@ import (
 	"millrace/workers/repository"
 )
 
-// checkModels loads the models of the configuration and of its repository together, with the
-// stages and graphs of programs, as serve does, so that they share the memory budget, and unloads
-// them. It runs no requests.
-// What is not used of a model's configuration is written to log.
+// checkModels loads the models of the configuration and of its repository together, with the stages and graphs of
+// programs, as serve does, so that the models share the memory budget. Then checkModels unloads the models, without
+// running requests. Warnings about unused parts of a model's configuration go to log.
 func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found []finding) {
 	wrongly := func(what string, err error) {
 		found = append(found, finding{What: what, State: wrong, Detail: err.Error()})
@@ -72,8 +71,7 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 	return found
 }
 
-// checkParts loads the stages and graphs of a program that is loaded, if it has any. Each is tried,
-// also when one before it has failed.
+// checkParts loads the stages and graphs of a loaded program, including parts after a failed part.
 func checkParts(ctx context.Context, models *workers.Manager, name string) (found []finding) {
 	g, err := models.Group(name, "")
 	if err != nil || g.Model().App == nil || g.Model().App.Parts == nil {
@@ -99,7 +97,7 @@ func describe(models *workers.Manager, name string) (found []finding) {
 	for _, version := range versions {
 		g, err := models.Group(name, version)
 		if err != nil {
-			continue // it was not loaded
+			continue // not loaded
 		}
 		m, w := g.Model(), g.Config()
 		told := metadata.Describe(m)
@@ -115,7 +113,7 @@ func describe(models *workers.Manager, name string) (found []finding) {
 	return found
 }
 
-// tensors returns tensors of metadata as those of the client.
+// tensors converts tensors of metadata to tensors of the client.
 func tensors(of []oip.TensorMetadata) (out []client.Tensor) {
 	for _, t := range of {
 		out = append(out, client.Tensor(t))

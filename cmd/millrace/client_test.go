@@ -197,7 +197,7 @@ func TestStream(t *testing.T) {
 		}
 	}
 
-	// Ctrl-C ends it with the summary, and so does the server's end.
+	// Ctrl-C ends the stream with the summary, and so does the server's end.
 	endless := []string{"stream", file, "--model", "eyes", "--loop", "--addr", addr}
 	one := begin(t, command(t, endless...))
 	if line := one.until("results"); !strings.Contains(line, "fps") || !strings.Contains(line, "age p50") {
@@ -217,8 +217,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamOfWholePictures: frames are sent in the size of the video to a graph with a step that takes the picture as it was
-// sent, although the first step takes a smaller one. record sends the same frames.
+// For a graph with a step that takes the picture as sent, frames have the size of the video, although the first step
+// takes a smaller picture. record sends the same frames.
 func TestStreamOfWholePictures(t *testing.T) {
 	t.Parallel()
 	text := fmt.Sprintf("models:\n  - {name: eyes, source: motion}\n  - {name: blur, source: %s, python: %s}\n"+
@@ -308,7 +308,7 @@ func whole(t *testing.T, file string) {
 	}
 }
 
-// TestBenchTensor: a frame for a model of batches is one row, whatever the sizes of its batches, unless --size says otherwise.
+// For a model with batches, a frame is one row, whatever the batch sizes, unless --size is given.
 func TestBenchTensor(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}
@@ -337,7 +337,7 @@ func TestBenchTensor(t *testing.T) {
 	}
 }
 
-// TestBenchRefused: frames that a model does not take end the run early, and the message says how to send others.
+// Frames that a model refuses end the run early, and the message gives advice for other frames.
 func TestBenchRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rows.onnx")
 	if err := os.WriteFile(file, onnxfile.Identity(onnxfile.Float32, "batch", 4), 0o600); err != nil {

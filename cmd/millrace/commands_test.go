@@ -33,7 +33,7 @@ func commands(t *testing.T) (all []*cobra.Command) {
 	return all
 }
 
-// TestCommandsHaveExamples: the help of every command shows how it is called.
+// The help of every command has an example.
 func TestCommandsHaveExamples(t *testing.T) {
 	for _, c := range commands(t) {
 		if !strings.Contains(c.Example, c.CommandPath()) || c.Short == "" {
@@ -42,12 +42,11 @@ func TestCommandsHaveExamples(t *testing.T) {
 	}
 }
 
-// TestSameFlags: a flag of one name means one thing in all commands, so that it has one
-// type; commands that ask a server name it in the same way; and there is one name for
-// one thing.
+// A flag has the same meaning and type in all commands, commands that connect to a server have the same flags for the
+// server, and each thing has only one flag name.
 func TestSameFlags(t *testing.T) {
 	types := map[string]string{}
-	// Those of a server are settings, which name themselves.
+	// The flags of these commands are settings, with other meanings.
 	servers := []string{"serve", "run", "check", "doctor"}
 	otherwise := map[string]string{
 		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out", "model-version": "version",
@@ -57,7 +56,7 @@ func TestSameFlags(t *testing.T) {
 		if slices.Contains(servers, c.Name()) {
 			continue
 		}
-		if c.Name() == "add" || c.Name() == "ssf" { // its flags are settings too, as text; those of gc-ssf
+		if c.Name() == "add" || c.Name() == "ssf" { // add: flags are settings as text; ssf: flags of gc-ssf
 			continue
 		}
 		asksServer := c.Flags().Lookup("addr") != nil
@@ -66,7 +65,8 @@ func TestSameFlags(t *testing.T) {
 				t.Errorf("%s --%s is a %s, elsewhere a %s", c.CommandPath(), f.Name, f.Value.Type(), typ)
 			}
 			types[f.Name] = f.Value.Type()
-			if name := otherwise[f.Name]; name != "" && c.Name() != "bench" { // where the deadline is one of the report
+			// in bench, deadline is part of the report
+			if name := otherwise[f.Name]; name != "" && c.Name() != "bench" {
 				t.Errorf("%s --%s: is --%s elsewhere", c.CommandPath(), f.Name, name)
 			}
 		})
@@ -81,7 +81,7 @@ func TestSameFlags(t *testing.T) {
 	}
 }
 
-// complete returns the words with which a shell would complete the last argument.
+// complete returns a shell's completions of the last argument.
 func complete(t *testing.T, args ...string) []string {
 	t.Helper()
 	out, stderr, code := millrace(t, append([]string{"__complete"}, args...)...)
@@ -104,7 +104,7 @@ func TestCompletion(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion", "--model", "same=identity")
 	for _, c := range []struct {
 		args string
-		want []string // among others
+		want []string // among other completions
 		not  string
 	}{
 		{"infer --addr ADDR ", []string{"eyes", "same"}, "jpg"},
@@ -141,7 +141,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestCompletionOfASilentServer: a shell does not wait for one that never answers.
+// A shell does not wait for a silent server.
 func TestCompletionOfASilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and answers nothing
 	if err != nil {

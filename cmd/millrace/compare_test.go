@@ -66,7 +66,8 @@ func TestCompareRecordings(t *testing.T) {
 		return d
 	}
 
-	// A drop, a missing ending and an error in both are not answers; an error in one is an empty answer.
+	// A drop, a missing ending, or errors in both recordings are not answers; an error in one recording is an empty
+	// answer.
 	got := d(mill(t, one, one, one, fail, one), mill(t, one, drop, nil, fail, fail, one))
 	if got.Frames != 5 || got.Identical != 5 || got.OnlyB != 1 || got.OnlyA != 0 || got.Compared != 2 || got.Agree != 1 || *got.Share != 0.5 ||
 		got.Boxes.Matched != 1 || got.Boxes.OnlyA != 1 || got.A.Results != 4 || got.B.Results != 2 || got.B.Drops["stale"] != 1 || got.B.Lost != 1 || got.B.Errors["internal"] != 2 {
@@ -86,7 +87,7 @@ func TestCompareRecordings(t *testing.T) {
 	if got := d(mill(t, result(floats("y", 1)), result(floats("y", 1))), mill(t, result(floats("y", 1)), result(floats("y", 2)))); *got.Share != 0.5 || got.Boxes != nil || got.Tensors[0].Max != 1 {
 		t.Errorf("without boxes: %+v", got)
 	}
-	// An output named boxes that does not have their shape is compared like other tensors.
+	// An output named boxes without the shape of boxes is compared like other tensors.
 	odd := result(floats("boxes", 1, 2, 3))
 	if got := d(mill(t, odd), mill(t, odd)); got.Boxes != nil || *got.Share != 1 || got.Tensors[0].Frames != 1 {
 		t.Errorf("odd boxes: %+v", got)

@@ -14,12 +14,11 @@ import (
 	"millrace/internal/recording"
 )
 
-// maxWorst is how many of the frames that differ most are listed.
+// maxWorst is the number of listed frames with the largest differences.
 const maxWorst = 5
 
-// comparison describes how the results of two recordings differ. Only frames that ended
-// in both with a result or an error are compared; an error counts as an answer without
-// objects.
+// comparison describes the differences between the results of two recordings. Only frames with a result or an error
+// in both recordings are compared; an error counts as an answer without objects.
 type comparison struct {
 	A         side `json:"a"`
 	B         side `json:"b"`
@@ -31,7 +30,7 @@ type comparison struct {
 	Worst []worst `json:"worst,omitempty"`
 }
 
-// side describes one recording.
+// side describes a recording.
 type side struct {
 	File    string         `json:"file"`
 	Model   string         `json:"model"`
@@ -57,16 +56,15 @@ type worst struct {
 	Boxes   int     `json:"boxes"`
 }
 
-// answers is the ending of a frame, with the outputs of all parts of its result.
+// answers is the ending of a frame, with the outputs of all parts of the result.
 type answers struct {
-	last    *recording.Ending // nil when it has not ended
+	last    *recording.Ending // nil when the frame has not ended
 	outputs []oip.Tensor
 }
 
 func (a *answers) comparable() bool { return a.last != nil && a.last.Outcome != recording.Drop }
 
-// compareRecordings compares two recordings frame by frame. It keeps one frame of each
-// in memory.
+// compareRecordings compares two recordings frame by frame, with one frame of each recording in memory.
 func compareRecordings(a, b *recording.Reader, o difference.Options) (*comparison, error) {
 	d := &comparison{A: newSide(a), B: newSide(b)}
 	for i := range a.Frames() {
@@ -116,8 +114,7 @@ func newSide(r *recording.Reader) side {
 	return s
 }
 
-// read reads a frame and its ending, and counts them. Both are nil when the
-// recording has no such frame.
+// read reads and counts a frame and its ending. Both are nil when the recording lacks the frame.
 func (s *side) read(r *recording.Reader, seq uint64) (*recording.Frame, *answers, error) {
 	f, err := r.Frame(seq)
 	if err != nil || f == nil {
@@ -156,7 +153,7 @@ func (s *side) finish() {
 	s.RunP50, s.RunP99 = ms(s.runs.Quantile(0.5)), ms(s.runs.Quantile(0.99))
 }
 
-// compare compares the answers to one frame.
+// compare compares the answers to a frame.
 func (d *comparison) compare(f *recording.Frame, a, b *answers, o difference.Options) {
 	n := d.Add(a.outputs, b.outputs, a.last.Outcome == b.last.Outcome, o)
 	if n == 0 {

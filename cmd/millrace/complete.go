@@ -19,14 +19,14 @@ import (
 	"millrace/workers"
 )
 
-// completeTime is how long a completion may ask a server: a shell waits for it.
+// completeTime is the time limit for asking a server during a completion, because the shell waits.
 var completeTime = 500 * time.Millisecond // the tests have more
 
-// completion returns the words with which a shell completes an argument or a flag.
+// completion returns a shell's completions of an argument or a flag.
 type completion = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
 
-// completeArgs completes each argument with the function of its place, and all further
-// ones with the last.
+// completeArgs completes each argument with the function for its position; the last function completes all further
+// arguments.
 func completeArgs(of ...completion) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		return of[min(len(args), len(of)-1)](c, args, word)
@@ -47,8 +47,7 @@ func completeModels(c *cobra.Command, _ []string, _ string) ([]string, cobra.She
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeLoadable completes with what the running server can load: the models that it
-// knows, and the kinds of workers.
+// completeLoadable completes with names that the running server can load: known models and kinds of workers.
 func completeLoadable(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	names, _ := askServer(c, modelNames)
 	return withKinds(names), cobra.ShellCompDirectiveNoFileComp
@@ -76,8 +75,7 @@ func completeStreams(c *cobra.Command, _ []string, _ string) ([]string, cobra.Sh
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// askServer returns what ask finds at the server that the command's flags name, within
-// completeTime.
+// askServer calls ask with a client for the server of the command's flags, within completeTime.
 func askServer(c *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, error) {
 	r := &remote{envToken: os.Getenv(config.EnvToken)}
 	for name, to := range map[string]*string{"addr": &r.addr, "ca": &r.ca, "fingerprint": &r.fingerprint, "token": &r.token, "token-file": &r.tokenFile} {
@@ -128,7 +126,7 @@ func completeModelSpec(_ *cobra.Command, _ []string, word string) ([]string, cob
 	}
 	for _, s := range settingsOf(source) {
 		if s.Path == "name" || s.Path == "source" {
-			continue // they stand in front
+			continue // already in front
 		}
 		words = append(words, front+s.Path+"=")
 	}
@@ -146,7 +144,7 @@ func completeParameters(_ *cobra.Command, args []string, word string) (words []s
 	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// settingsOf returns the settings of a model, and those of the kind of its source.
+// settingsOf returns the settings of a model and of the kind of its source.
 func settingsOf(source string) []config.Setting {
 	all := config.ModelSettings()
 	kind, _, err := workers.KindOf(source)
@@ -166,8 +164,7 @@ func completeWords(words ...string) completion {
 	}
 }
 
-// flagWords are how the values of flags are completed, in every command that has them.
-// Flags that are not named here take files.
+// flagWords are the completions of flags' values, in every command with these flags. Other flags take files.
 var flagWords = map[string]completion{
 	"addr": completeNothing, "fingerprint": completeNothing, "version": completeNothing,
 	"policy": completeWords(string(stream.Latest), string(stream.Every)), "priority": completeWords("high", "normal", "low"),
@@ -176,8 +173,7 @@ var flagWords = map[string]completion{
 	"log-level": completeWords("debug", "info", "warn", "error"),
 }
 
-// completeFlags sets how the values of the flags of a command and those below it are
-// completed.
+// completeFlags sets the completions of flags of a command and its subcommands.
 func completeFlags(c *cobra.Command) {
 	for name, words := range flagWords {
 		if c.Flags().Lookup(name) != nil {
@@ -202,8 +198,7 @@ func must(err error) {
 	}
 }
 
-// suggestModel returns err, with the nearest name of a model when err says that the
-// server has none of that name.
+// suggestModel returns err, with the nearest model name if err says that the server does not know the model.
 func suggestModel(ctx context.Context, cl *client.Client, model string, err error) error {
 	var e *coded.Error
 	if !errors.As(err, &e) || e.Code != coded.NotFound || model == "" {
@@ -220,7 +215,8 @@ func suggestModel(ctx context.Context, cl *client.Client, model string, err erro
 	return &coded.Error{Code: e.Code, Field: "model", Msg: "\"" + model + "\" is not loaded" + hint, Err: err}
 }
 
-// suggestStream returns err, with the nearest name of a stream and all names when err says that the server has none of that name.
+// suggestStream returns err, with the nearest stream name and all names if err says that the server does not know the
+// stream.
 func suggestStream(ctx context.Context, cl *client.Client, name string, err error) error {
 	var e *coded.Error
 	if !errors.As(err, &e) || e.Code != coded.NotFound {
@@ -245,8 +241,7 @@ func suggestStream(ctx context.Context, cl *client.Client, name string, err erro
 // mostNames is the largest number of names in an error.
 const mostNames = 10
 
-// suggestLoad returns err, with the nearest name of what can be loaded when err says that the
-// server has nothing of that name.
+// suggestLoad returns err, with the nearest loadable name if err says that the server does not know the name.
 func suggestLoad(ctx context.Context, cl *client.Client, name string, err error) error {
 	var e *coded.Error
 	if !errors.As(err, &e) || e.Code != coded.NotFound {

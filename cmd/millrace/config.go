@@ -176,7 +176,7 @@ and ` + "`serve --model`" + ` set the key. In the tables of streams and kinds of
 	return err
 }
 
-// keys writes the table of settings that are keys of the file only.
+// keys writes the table of settings that exist only as keys in the file.
 func keys(b *strings.Builder, list []config.Setting) {
 	b.WriteString("| key | default | values | request | meaning |\n|---|---|---|---|---|\n")
 	for _, k := range list {
@@ -184,7 +184,7 @@ func keys(b *strings.Builder, list []config.Setting) {
 	}
 }
 
-// requestText says what a request may set; "" = nothing.
+// requestText describes the values that a request may set; "" = none.
 func requestText(k config.Setting) string {
 	text := k.Request
 	if text != "" && text != "any" {
@@ -196,7 +196,7 @@ func requestText(k config.Setting) string {
 	return text
 }
 
-// defaultText describes the value of a setting that is left out.
+// defaultText describes the default of a setting.
 func defaultText(k config.Setting) string {
 	if k.Default == "" {
 		return cell(k.Unset)
@@ -204,5 +204,5 @@ func defaultText(k config.Setting) string {
 	return "`" + k.Default + "`"
 }
 
-// cell escapes the character that ends a cell of a table.
+// cell escapes | in a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -20,7 +20,8 @@ import (
 	"millrace/internal/child"
 )
 
-// triesService tries what its request says, and says what came of each. It computes with numpy, if it is there.
+// triesService tries the actions named in a request, and reports the outcome of each action. The service computes
+// with numpy if available.
 const triesService = `import os, resource, signal, socket, subprocess, sys, tempfile
 try:
     import numpy as np
@@ -94,15 +95,15 @@ def infer(attempts: list) -> dict:
     return out
 `
 
-// confinedServer is a server with the model tries, whose files are in a folder with secrets of the server.
+// confinedServer is a server with the model tries, in a folder with secrets of the server.
 type confinedServer struct {
 	t         *testing.T
 	dir, addr string
 	key       string
-	may       []string // what every program does, confined or not
-	mayNot    []string // what a confined one must not
-	network   []string // what it does with confine.network only
-	given     string   // a folder in which it may write
+	may       []string // allowed to every program, confined or not
+	mayNot    []string // forbidden to confined programs
+	network   []string // allowed only with confine.network
+	given     string   // a writable folder
 }
 
 // serveConfined starts the server. RESULTS in args is the folder given.
@@ -147,7 +148,7 @@ func serveConfined(t *testing.T, args ...string) *confinedServer {
 	c := command(t, append([]string{"serve", "--config", at("app/millrace.yaml"), "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...)
 	c.Args = append([]string{"sh", "-c", `ulimit -c unlimited 2>/dev/null; exec "$@"`, "sh", c.Path}, c.Args[1:]...)
 	c.Path = "/bin/sh"
-	c.Env = append(c.Env, "HOME="+at("home"), "DIR="+dir, "TMPDIR="+at("temp")) // of a server that is killed, folders are left
+	c.Env = append(c.Env, "HOME="+at("home"), "DIR="+dir, "TMPDIR="+at("temp")) // killed servers leave folders
 	_, s.addr = readyServer(t, c)
 	s.network = []string{"tcp " + s.addr, "udp " + udp.LocalAddr().String(), "unix " + at("other/socket"), "listen"}
 	return s
@@ -184,7 +185,7 @@ func (s *confinedServer) post(path string, body any) (int, string) {
 	return a.StatusCode, string(said)
 }
 
-// tries checks what a model can do.
+// tries checks the possible actions of a model.
 func (s *confinedServer) tries(model string, want map[bool][]string) {
 	s.t.Helper()
 	var all []string
@@ -205,10 +206,10 @@ func (s *confinedServer) tries(model string, want map[bool][]string) {
 	}
 }
 
-// tried returns what the program of the exec source could do.
+// tried returns the possible actions of the exec source's program.
 func (s *confinedServer) tried() string {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // there is no event to wait for
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // no event to wait for
 		text, err := os.ReadFile(filepath.Join(s.given, "tried"))
 		if err == nil {
 			return string(text)
@@ -220,8 +221,8 @@ func (s *confinedServer) tried() string {
 	}
 }
 
-// TestConfinedPrograms: a confined program computes, and reaches no secret, file, process or address that it does not need; no request lifts
-// that, also not one that sends the program. The same holds for the program of an exec source.
+// A confined program can compute, but not reach unneeded secrets, files, processes or addresses. No request lifts the
+// confinement, not even a request with the program. The same holds for the program of an exec source.
 func TestConfinedPrograms(t *testing.T) {
 	if err := child.SandboxError(); err != nil {
 		t.Skip(err)
@@ -239,7 +240,7 @@ func TestConfinedPrograms(t *testing.T) {
 			t.Errorf("%v: %d %s", params, code, said)
 		}
 	}
-	// Names that are no settings of Millrace are parameters of the program's setup, and change nothing else.
+	// Names that are no settings of Millrace become parameters of the program's setup, and change nothing else.
 	for i, params := range []map[string]any{{"network": true}, {"sandbox": "off"}} {
 		if code, said := s.post("/v2/repository/models/tries/load", map[string]any{"parameters": params}); code != 200 {
 			t.Errorf("%v: %d %s", params, code, said)
@@ -251,7 +252,7 @@ func TestConfinedPrograms(t *testing.T) {
 	}
 	s.tries("tries", refused)
 
-	// A program that a request sends is in a folder of its own.
+	// A program sent by a request is in a separate folder.
 	sent := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, triesService, ""))
 	code, said := s.post("/v2/repository/models/sent/load", map[string]any{"parameters": map[string]any{"config": `{"backend": "python"}`, "file:1/model.py": sent}})
 	if code != 200 {
@@ -268,7 +269,7 @@ func TestConfinedPrograms(t *testing.T) {
 	}
 }
 
-// TestConfinedProgramsWithNetwork: confine.network lets it use the network, and nothing else.
+// confine.network allows only the network.
 func TestConfinedProgramsWithNetwork(t *testing.T) {
 	if err := child.SandboxError(); err != nil {
 		t.Skip(err)
@@ -278,7 +279,7 @@ func TestConfinedProgramsWithNetwork(t *testing.T) {
 	s.tries("tries", map[bool][]string{true: append(s.may, s.network...), false: append(s.mayNot, "core")})
 }
 
-// TestUnconfinedPrograms: without the setting, programs do all that the server may, but for core dumps.
+// Without the setting, programs may do everything the server may, except core dumps.
 func TestUnconfinedPrograms(t *testing.T) {
 	t.Parallel()
 	s := serveConfined(t)

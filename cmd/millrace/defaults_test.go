@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// TestConstantsAreThoseOfTheSettings: where code has a constant for the default or a
-// bound of a setting, it is the one that the setting's tag has.
+// Constants in code for the default or a limit of a setting equal the tag of the setting.
 func TestConstantsAreThoseOfTheSettings(t *testing.T) {
 	for _, c := range []struct {
 		settings []config.Setting

@@ -108,7 +108,7 @@ func (d *demo) keepServing(ctx context.Context, progress io.Writer, s *server.Se
 	return nil
 }
 
-// address returns the address at which the demo's server listens.
+// address returns the address of the demo's server.
 func (d *demo) address() string {
 	const free = "127.0.0.1:0"
 	switch {

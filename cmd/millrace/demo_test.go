@@ -110,7 +110,7 @@ func loops(t *testing.T, addr string) {
 	t.Fatalf("%s: the results ended before the clip began again", answer.Status)
 }
 
-// TestDemoWithoutLibrary: the error names the library that is missing.
+// The error names the missing library.
 func TestDemoWithoutLibrary(t *testing.T) {
 	c := command(t, "demo")
 	c.Env = append(c.Env, "MILLRACE_ONNX_LIBRARY=/nowhere/libonnxruntime.so.1")
@@ -120,7 +120,7 @@ func TestDemoWithoutLibrary(t *testing.T) {
 	}
 }
 
-// TestEvaluation: results that are the ground truth are right, and wrong digits are wrong.
+// Results equal to the ground truth are right, and wrong digits are wrong.
 func TestEvaluation(t *testing.T) {
 	tr, err := truth.Read(bytes.NewReader(spotter.Truth))
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	fails   = "fail" // makes the exit status 1
 )
 
-// symptom is what the doctor has found in one place.
+// symptom is the doctor's finding in one place.
 type symptom struct {
 	What   string `json:"what"`
 	State  string `json:"state"` // ok, warn or fail
@@ -37,7 +37,7 @@ type symptom struct {
 	Do     string `json:"do,omitempty"` // what to do about it
 }
 
-// passed returns the symptom of a check that found nothing wrong.
+// passed returns the symptom of a successful check.
 func passed(what, format string, args ...any) symptom {
 	return symptom{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
 }
@@ -69,7 +69,8 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 		if err == nil && !d.named {
 			d.host.addr = ownAddr(cfg, d.host.addr)
 		}
-		if c.Flags().Changed("addr") || host.addr != c.Flags().Lookup("addr").DefValue { // other commands read the variable, too
+		// other commands read the variable too
+		if c.Flags().Changed("addr") || host.addr != c.Flags().Lookup("addr").DefValue {
 			d.at = " --addr " + host.addr
 		}
 		if err != nil {
@@ -87,8 +88,7 @@ doctor takes the settings of millrace serve. doctor loads no models: use millrac
 	return c
 }
 
-// ownAddr returns the address for clients of this machine at which a server of a configuration
-// serves HTTP, or def if it does not.
+// ownAddr returns the HTTP address of a configured server for clients on this machine, or def without HTTP.
 func ownAddr(cfg server.Config, def string) string {
 	for _, l := range server.Listeners(cfg) {
 		if l.Name != "http" {
@@ -103,12 +103,12 @@ func ownAddr(cfg server.Config, def string) string {
 	return def
 }
 
-// doctor examines a machine, for the server that a configuration describes.
+// doctor examines a machine for the configured server.
 type doctor struct {
 	cfg   server.Config
 	host  *remote
-	named bool   // --addr or the variable was given: a server must be there
-	at    string // --addr for commands that ask the same server, if they need it
+	named bool   // --addr or the variable was given: a server must answer
+	at    string // --addr for commands to the same server, if needed
 	found []symptom
 }
 
@@ -127,7 +127,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.found = append(d.found, d.server(ctx)...)
 }
 
-// certificates says which certificates an authority has given.
+// certificates reports the certificates given by an authority.
 func (d *doctor) certificates(ctx context.Context) (found []symptom) {
 	acme := d.cfg.TLS.ACME
 	for _, name := range acme.Domains {
@@ -150,7 +150,7 @@ func (d *doctor) certificates(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// report writes what was found.
+// report writes all findings.
 func (d *doctor) report(c *cobra.Command, asJSON bool) error {
 	if asJSON {
 		if err := writeJSON(c.OutOrStdout(), d.found); err != nil {
@@ -186,7 +186,7 @@ func (d *doctor) report(c *cobra.Command, asJSON bool) error {
 	return nil
 }
 
-// onnx loads ONNX Runtime. It is optional unless a library was named.
+// onnx loads ONNX Runtime. The library is optional unless named.
 func (d *doctor) onnx() symptom {
 	onnx.SetLibrary(d.cfg.ONNX.Library)
 	path, err := onnx.Library()
@@ -228,7 +228,7 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// socketSymptom looks at a unix socket of the configuration, which is not listened at, since that would replace its file.
+// socketSymptom checks a unix socket of the configuration without listening, since listening would replace the file.
 func socketSymptom(ctx context.Context, what string, l server.Listener) symptom {
 	flag := "--" + strings.ReplaceAll(l.Setting, ".", "-")
 	if err := checkAddr(ctx, l.Addr); errors.Is(err, fs.ErrNotExist) {
@@ -246,7 +246,7 @@ func socketSymptom(ctx context.Context, what string, l server.Listener) symptom 
 	return passed(what, "%s is free", l.Addr)
 }
 
-// isNamed reports whether a server of that name answers at an address.
+// isNamed reports whether a server called name answers at an address.
 func isNamed(ctx context.Context, addr, name string) bool {
 	c, err := client.New(addr)
 	if err != nil {
@@ -256,11 +256,11 @@ func isNamed(ctx context.Context, addr, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	m, err := c.Server(ctx)
-	return err == nil && m.Name == name || coded.CodeOf(err) == coded.Unauthenticated // which wants a key, and gets none from here
+	// the server wants a key, but doctor sends none
+	return err == nil && m.Name == name || coded.CodeOf(err) == coded.Unauthenticated
 }
 
-// clockSkew is the difference of clocks from which ages that are computed from times of
-// two machines mislead.
+// clockSkew is the difference of two machines' clocks above which computed ages mislead.
 const clockSkew = time.Second
 
 // server asks a running server for its state.
@@ -313,7 +313,7 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	}
 	for _, s := range streamSymptoms(ctx, cl) {
 		s.Detail = withCommands(s.Detail)
-		if s.Do != "" { // which ends with a command
+		if s.Do != "" { // ends with a command
 			s.Do += d.at
 		}
 		found = append(found, s)
@@ -321,8 +321,7 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// streamSymptoms are the server streams that do not run, and those of several models of
-// which one waits.
+// streamSymptoms reports server streams that do not run, and streams of several models in which a model waits.
 func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 	list, err := cl.ServerStreams(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ func processors() symptom {
 	return passed("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
 }
 
-// memory compares memory.budget with what the machine and the container have.
+// memory compares memory.budget with the memory of the machine and the container.
 func (d *doctor) memory() symptom {
 	const what = "memory"
 	limit, where := heap.MemoryLimit()
@@ -54,15 +54,15 @@ func (d *doctor) memory() symptom {
 	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
 }
 
-// openFiles compares the limit of open files with the connections that the
-// configuration allows.
+// openFiles compares the limit of open files with the configured number of connections.
 func (d *doctor) openFiles() symptom {
 	const what, few = "open files", 256
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
 		return symptom{what, warns, "the limit cannot be read: " + err.Error(), ""}
 	}
-	have, need := r.Max, uint64(d.cfg.Limits.MaxConnections)+few // the runtime raises the soft limit to the hard one
+	// the runtime raises the soft limit to the hard limit
+	have, need := r.Max, uint64(d.cfg.Limits.MaxConnections)+few
 	do := fmt.Sprintf("ulimit -n %d before the start, or LimitNOFILE=%d in its systemd unit; or lower limits.max_connections", need, need)
 	switch {
 	case have < few:
@@ -92,14 +92,14 @@ func libwebp() symptom {
 	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long", notPure + "apt-get install libwebp-dev, make build"}
 }
 
-// What ffmpeg needs for the sources and clients of a server.
+// Features of ffmpeg needed by the sources and clients of a server.
 var (
 	wantedDecoders = []string{"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4"}
 	wantedDemuxers = []string{"rtsp", "hls", "mov", "matroska", "mpegts", "flv", "h264", "ivf", "image2"}
 	wantedProtocol = []string{"file", "http", "https", "tcp", "udp", "pipe"}
 )
 
-// ffmpegSymptoms checks ffmpeg and what it was built with.
+// ffmpegSymptoms checks ffmpeg and its build options.
 func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 	const install = "apt-get install ffmpeg"
 	for _, p := range []struct{ name, loss string }{{"ffmpeg", "videos and cameras cannot be read, and video of clients cannot be decoded"}, {"ffprobe", "video files cannot be read"}} {
@@ -179,7 +179,7 @@ func (d *doctor) programs(ctx context.Context) symptom {
 	return passed(what, "files, network and signals, with Landlock %d", child.LandlockABI())
 }
 
-// hardware tries what decodes videos, as the server does at its start.
+// hardware tries the hardware decoding of videos, like the server at its start.
 func hardware(ctx context.Context, set string) symptom {
 	const what = "hardware decoding"
 	f := video.FindHardware(ctx, set, "")
@@ -190,8 +190,8 @@ func hardware(ctx context.Context, set string) symptom {
 	return s
 }
 
-// ffmpegList returns the names that ffmpeg lists for an option. In the lists, a line has
-// flags and a name, or several names with commas; one of protocols has a name only.
+// ffmpegList returns the names listed by ffmpeg for an option. A line has flags and a name, or several names
+// separated by commas; a line about a protocol has only a name.
 func ffmpegList(ctx context.Context, option string) map[string]bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -212,7 +212,6 @@ func ffmpegList(ctx context.Context, option string) map[string]bool {
 	return has
 }
 
-// gpus reports GPUs, which are optional.
 func gpus(ctx context.Context) (found []symptom) {
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a driver may hang
@@ -243,8 +242,8 @@ func gpus(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// portOwner returns " by PROGRAM (process N)" for the program that listens at a TCP
-// address of this machine, or "" where that cannot be read.
+// portOwner returns " by PROGRAM (process N)" for the program that listens at a TCP address of this machine, or "" if
+// unreadable.
 func portOwner(addr string) string {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -271,8 +270,7 @@ func portOwner(addr string) string {
 	return ""
 }
 
-// listeningSockets returns the sockets that listen at a port, as links of descriptors
-// name them.
+// listeningSockets returns the sockets that listen at a port, as link targets of file descriptors.
 func listeningSockets(port int) (links []string) {
 	const listening = "0A"
 	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -13,8 +13,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// diagnose runs the doctor in an environment, and returns what it has found by name, and
-// its exit status.
+// diagnose runs the doctor in an environment, and returns the findings by name and the exit status.
 func diagnose(t *testing.T, c *exec.Cmd) (found map[string]symptom, code int) {
 	t.Helper()
 	out, stderr, code := finish(t, c)
@@ -35,7 +34,6 @@ func diagnose(t *testing.T, c *exec.Cmd) (found map[string]symptom, code int) {
 	return found, code
 }
 
-// wantSymptom checks one symptom.
 func wantSymptom(t *testing.T, found map[string]symptom, what, state string, words ...string) {
 	t.Helper()
 	s, has := found[what]
@@ -60,7 +58,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A method that is named and cannot be used fails; auto does not.
+// A named method that cannot be used fails; auto does not fail.
 func TestDoctorTriesHardware(t *testing.T) {
 	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
 	for set, want := range map[string]string{"vaapi": fails, "auto": healthy} {
@@ -84,7 +82,7 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 	if err := child.SandboxError(); err != nil {
 		t.Skip(err)
 	}
-	folder := t.TempDir() // with a program that reads its own folder, as one of a snap does
+	folder := t.TempDir() // with a program that reads its own folder, like a snap's program
 	testneeds.WriteProgram(t, filepath.Join(folder, "ffmpeg"), "#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n")
 	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
 		t.Fatal(err)
@@ -146,7 +144,7 @@ func TestDoctorOnAHealthyMachine(t *testing.T) {
 	}
 }
 
-// TestDoctorFindsWhatIsWrong provokes one fault after the other.
+// TestDoctorFindsWhatIsWrong provokes faults one by one.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
 	garbage := filepath.Join(t.TempDir(), "libonnxruntime.so")
@@ -248,8 +246,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksTheServer looks at a server with a stream that has no source, and with one
-// that runs although one of its models is not loaded.
+// TestDoctorAsksTheServer checks a server with a stream without a source, and a stream that runs although one of its
+// models is not loaded.
 func TestDoctorAsksTheServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
 	text := "models: [{name: echo, source: identity}]\nstreams:\n  - {name: gone, source: \"http://" + freeAddr(t) + "/v\", model: echo}\n" +
@@ -260,9 +258,9 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	_, addr := serve(t, "--config", file)
 	var found map[string]symptom
 	var code int
-	for { // until the source has failed, and is not being opened again, and the other stream runs
+	for { // until the source has failed and is not being reopened, and the other stream runs
 		found, code = diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))
-		_, waits := found["stream half"] // for echo, which was not loaded yet
+		_, waits := found["stream half"] // the stream waits for echo before the load of echo
 		if found["stream gone"].State != "" && found["model missing of stream half"].State != "" && !waits {
 			break
 		}
@@ -288,8 +286,8 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	}
 }
 
-// Without --addr the server is that of the configuration, and commands that are advised name
-// it. The advice for a stream whose model is not loaded is about the model.
+// Without --addr the doctor asks the configured server, and advised commands name this server. The advice for a
+// stream with an unloaded model is about the model.
 func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
 	write := func(text string) {
@@ -320,7 +318,7 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksForCertificates: the certificates of tls.acme, where there are none.
+// The certificates of tls.acme, without any certificate.
 func TestDoctorLooksForCertificates(t *testing.T) {
 	found, _ := diagnose(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off", "--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir()))
 	wantSymptom(t, found, "certificate", warns, "there is none for models.invalid in tls.acme.cache", "add the name to the DNS")

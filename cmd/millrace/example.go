@@ -25,10 +25,10 @@ import (
 	"millrace/server"
 )
 
-// scoreThreshold is the least score of a digit that counts, chosen in training.
+// scoreThreshold is the minimum score of a digit, chosen in training.
 const scoreThreshold = "0.3"
 
-// example is a clip, a model that reads its digits, and the ground truth.
+// example is a clip, a model that reads the clip's digits, and the ground truth.
 type example struct {
 	model  string // the model's name
 	stream string // the name of the server stream of the clip
@@ -37,8 +37,7 @@ type example struct {
 	truth  *truth.Truth
 }
 
-// newExample writes the files that the program contains to the cache folder, since
-// ONNX Runtime and ffmpeg read files.
+// newExample writes the embedded files to the cache folder, since ONNX Runtime and ffmpeg read files.
 func newExample() (*example, error) {
 	s := example{model: "spotter", stream: "digits"}
 	var err error
@@ -52,8 +51,8 @@ func newExample() (*example, error) {
 	return &s, err
 }
 
-// cached returns the path of a file in the cache folder that contains data. The path has
-// the digest, so that versions of the program with different files share the folder.
+// cached returns the path of a file in the cache folder with the content data. The path contains the digest, so that
+// versions of the program with different files share the folder.
 func cached(name string, data []byte) (file string, err error) {
 	cache, err := cachedir.Dir()
 	if err != nil {
@@ -75,8 +74,7 @@ func cached(name string, data []byte) (file string, err error) {
 	})
 }
 
-// configure adds the model, and the motion detector, which the console can use with the
-// clip.
+// configure adds the model, and the motion detector for use with the clip in the console.
 func (s *example) configure(cfg *server.Config) error {
 	cfg.Clip = spotter.Clip
 	return cfg.AddModels(fmt.Sprintf("%s=%q,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB,"+
@@ -84,8 +82,8 @@ func (s *example) configure(cfg *server.Config) error {
 		"motion=motion")
 }
 
-// serverStream configures a server stream that repeats the clip. It is paused, so that
-// it does not use the model while the demo's results are measured.
+// serverStream configures a server stream that repeats the clip. The stream is paused, so that the stream does not
+// use the model during the demo's measurement.
 func (s *example) serverStream() streams.Config {
 	return streams.Config{Name: s.stream, Source: s.clip, Model: s.model, Loop: true, Paused: true}
 }
@@ -100,7 +98,7 @@ type evaluation struct {
 	newest []overlay.Box
 }
 
-// reply adds one ending. It is called by one goroutine.
+// reply adds one ending. Not safe for concurrent use.
 func (e *evaluation) reply(r play.Reply) {
 	if !r.Answered() || r.Partial {
 		return

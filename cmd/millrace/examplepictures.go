@@ -9,8 +9,8 @@ import (
 	"millrace/internal/openapi"
 )
 
-// findPicture notes which of several inputs of a program takes a picture, in one element of BYTES. schemas are those of the
-// inputs of the program's route; nil = the model is no program.
+// findPicture notes the input of a program, among several inputs, that takes a picture in one BYTES element. schemas
+// are the schemas of the inputs of the program's route; nil = the model is no program.
 func (c *exampleCall) findPicture(picture *openapi.Picture, schemas map[string]any) {
 	if picture == nil || picture.Alone || schemas == nil || !c.InJSON {
 		return
@@ -26,15 +26,15 @@ func (c *exampleCall) findPicture(picture *openapi.Picture, schemas map[string]a
 	c.Mixed = c.Mixed && others <= maxPrinted
 }
 
-// findSaved notes whether the outputs have to be binary, since an element of BYTES may be no text, and which output is saved.
-// document is that of the routes of a program; nil = the model is none.
+// findSaved notes whether outputs must be binary, since a BYTES element may be no text, and the output to save.
+// document describes the routes of a program; nil = the model is no program.
 func (c *exampleCall) findSaved(outputs []client.Tensor, document map[string]any) {
 	if c.Decoupled || len(c.Routes) > 0 {
 		return
 	}
 	reply := at(document, "paths", "/infer", "post", "responses", "200", "content")
 	if schema := at(reply, "application/json", "schema"); len(schema) > 0 {
-		return // the program says that it answers JSON
+		return // the program declares JSON answers
 	}
 	element := func(t client.Tensor) bool {
 		return t.Datatype == "BYTES" && len(t.Shape) > 0 && t.Shape[len(t.Shape)-1] == 1
@@ -50,7 +50,7 @@ func (c *exampleCall) findSaved(outputs []client.Tensor, document map[string]any
 	}
 }
 
-// SaveFile returns the name of the file to which an output is saved.
+// SaveFile returns the name of the file for the saved output.
 func (c *exampleCall) SaveFile() string {
 	if plainName.MatchString(c.Save) {
 		return c.Save + ".bin"
@@ -58,7 +58,7 @@ func (c *exampleCall) SaveFile() string {
 	return "output.bin"
 }
 
-// plainName matches names that are names of files in every language and shell.
+// plainName matches names that are valid file names in every language and shell.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // BeforePicture returns the request with a picture in JSON up to the base64 of the picture.
@@ -67,7 +67,7 @@ func (c *exampleCall) BeforePicture() string {
 	return before
 }
 
-// AfterPicture returns what follows the base64 in the request with a picture.
+// AfterPicture returns the part of the request with a picture after the base64.
 func (c *exampleCall) AfterPicture() string {
 	_, after, _ := strings.Cut(c.mixedJSON(), pictureMark)
 	return after

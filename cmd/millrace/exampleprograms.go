@@ -14,12 +14,12 @@ import (
 // exampleRoute is a route of a program that takes JSON.
 type exampleRoute struct {
 	URL  string
-	JSON string // a body that the schema of the route allows
-	Raw  bool   // it answers bytes
+	JSON string // a body valid under the route's schema
+	Raw  bool   // the answer is bytes
 }
 
-// programRoutes returns the routes with JSON of the program that a model is, and the schemas of the inputs of the route infer.
-// A model that is not a program has none.
+// programRoutes returns a program's routes with JSON, and the schemas of the inputs of the route infer. A model that
+// is no program has no routes.
 func programRoutes(ctx context.Context, cl *client.Client, model string) (routes []exampleRoute, document, inputs map[string]any) {
 	text, err := cl.ProgramOpenAPI(ctx, model)
 	if err != nil || json.Unmarshal(text, &document) != nil {
@@ -49,7 +49,7 @@ func programRoutes(ctx context.Context, cl *client.Client, model string) (routes
 	return routes, document, inputs
 }
 
-// takesFile reports whether an object has a file, such as a picture, which is better sent as the body.
+// takesFile reports whether an object has a file, such as a picture, better sent as the body.
 func takesFile(schema map[string]any) bool {
 	properties, _ := schema["properties"].(map[string]any)
 	for name := range properties {
@@ -60,7 +60,7 @@ func takesFile(schema map[string]any) bool {
 	return false
 }
 
-// at returns the object at the end of a path of keys, nil when it is not there.
+// at returns the object at the end of a path of keys, or nil.
 func at(of map[string]any, path ...string) map[string]any {
 	for _, key := range path {
 		of, _ = of[key].(map[string]any)
@@ -68,8 +68,8 @@ func at(of map[string]any, path ...string) map[string]any {
 	return of
 }
 
-// elementOf returns an element of an input of a program in JSON: a text input has the value of its type hint in JSON, a text
-// as it is.
+// elementOf returns a sample element for a program's input, as JSON. For a BYTES input, a sample that is no string is
+// encoded twice: the element is a text with the sample's JSON.
 func elementOf(document, schema map[string]any, datatype string) string {
 	value := openapi.ExampleValue(document, schema)
 	text, err := json.Marshal(value)

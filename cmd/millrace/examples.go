@@ -22,7 +22,7 @@ const callExamples = `  millrace examples motion
 // exampleFormats are the languages of the calls.
 var exampleFormats = []string{"curl", "python", "go", "js"}
 
-// maxPrinted is the most numbers that a call writes out.
+// maxPrinted is the maximum number of numbers written out in a call.
 const maxPrinted = 64
 
 func examplesCommand() *cobra.Command {
@@ -90,7 +90,7 @@ this module (a comment has the go.mod) or net/http, calls in JavaScript Node or 
 	return c
 }
 
-// exampleCall is what the templates need of a model.
+// exampleCall is the data of the templates for a model.
 type exampleCall struct {
 	Addr, Model, Version string
 	URL                  string
@@ -104,7 +104,7 @@ type exampleCall struct {
 	Decoupled            bool   // the model may answer more than once
 	Binary               bool   // an output has no notation in JSON, or may have none
 	Save                 string // the output of one element of BYTES, which is the last one and saved to a file; "" = none
-	Left                 string // the inputs that the calls leave out
+	Left                 string // the inputs left out in the calls
 	Unknown              bool   // the model declares no inputs
 	Key                  bool   // the calls send a key
 	Routes               []exampleRoute
@@ -148,7 +148,8 @@ func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version
 	default:
 		c.URL += "/infer"
 	}
-	if takes.Picture == nil || !takes.Picture.Alone { // without inputs it takes any, and answers a picture with its bytes
+	// without declared inputs, the model takes any input, and answers a picture with its bytes
+	if takes.Picture == nil || !takes.Picture.Alone {
 		c.Pictures = false
 	}
 	inputs := openapi.Sent(m.Inputs, takes.Optional, func(t client.Tensor) string { return t.Name })
@@ -191,7 +192,7 @@ func newExampleCall(addr string, m client.Metadata, takes openapi.Takes, version
 	return c, nil
 }
 
-// InferURL returns the address of the call, which asks for binary outputs where JSON cannot carry one.
+// InferURL returns the address of the call. The query asks for binary outputs if JSON cannot represent an output.
 func (c *exampleCall) InferURL() string {
 	if c.Binary {
 		return c.URL + "?outputs=binary"
@@ -208,7 +209,7 @@ func (c *exampleCall) requestJSON() string {
 	return `{"inputs":[` + strings.Join(inputs, ",") + `]}`
 }
 
-// setTexts gives the inputs of a program values that the schemas of its route allow.
+// setTexts sets values of inputs that are valid under the schemas of the program's route.
 func (c *exampleCall) setTexts(document, schemas map[string]any) {
 	for i := range c.Inputs {
 		if schema, _ := schemas[c.Inputs[i].Name].(map[string]any); schema != nil {
@@ -260,7 +261,7 @@ func init() {
 	}
 }
 
-// notes say what the calls leave out.
+// notes list the inputs that the calls leave out.
 const notes = `{{define "notes"}}{{with .Left}}# Inputs that have a default are left out: {{.}}.
 
 {{end}}{{if .Unknown}}# The model declares no inputs: the tensor x is an example.
@@ -271,8 +272,8 @@ const notes = `{{define "notes"}}{{with .Left}}# Inputs that have a default are 
 
 {{end}}{{end}}`
 
-// begin and end stand around a call of curl: a reply with binary outputs is not for a terminal. It is a JSON header, whose
-// length is a header of HTTP, and the bytes of the outputs.
+// begin and end surround a call of curl, because a reply with binary outputs does not suit a terminal. Such a reply
+// is a JSON header, with its length in an HTTP header, followed by the bytes of the outputs.
 const curlEnd = notes + `{{define "begin"}}{{if .Binary}}length=$({{end}}{{end}}{{define "end"}}{{if .Binary}} -o reply.bin -w '%header{inference-header-content-length}') || { cat reply.bin; exit 1; }
 head -c "$length" reply.bin # JSON, in front of the bytes of the outputs
 {{- if .Save}}

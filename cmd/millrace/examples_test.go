@@ -17,8 +17,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestExamples runs the calls that the command prints, in each language, against the
-// server whose models they call.
+// TestExamples runs the printed calls in each language against the server with the called models.
 func TestExamples(t *testing.T) {
 	half := filepath.Join(t.TempDir(), "half.onnx")
 	file := onnxfile.Model{
@@ -109,7 +108,7 @@ func TestExamplesGoModule(t *testing.T) {
 	}
 }
 
-// TestExamplesThatFail: a printed call that the server refuses shows the server's reason.
+// A printed call refused by the server shows the server's reason.
 func TestExamplesThatFail(t *testing.T) {
 	_, addr := serve(t, "--model", "shot="+shotClass(t)+",python="+testneeds.Python(t, "numpy", "PIL"))
 	for format, program := range map[string]string{"curl": "sh", "python": testneeds.Interpreter, "js": testneeds.Program(t, "node")} {
@@ -130,7 +129,7 @@ func TestExamplesThatFail(t *testing.T) {
 	}
 }
 
-// TestTakesOfGraph: the commands have the picture of each step of a graph whose steps want several sizes.
+// The commands have a picture for each step of a graph whose steps need several sizes.
 func TestTakesOfGraph(t *testing.T) {
 	t.Parallel()
 	in := func(c *exec.Cmd) *exec.Cmd {
@@ -165,8 +164,8 @@ func TestTakesOfGraph(t *testing.T) {
 	}
 }
 
-// TestTakes: the commands and the OpenAPI document say which picture a class takes, which inputs may be left out, and that a
-// class without hints declares no inputs.
+// The commands and the OpenAPI document describe the picture taken by a class and its optional inputs. A class
+// without hints declares no inputs.
 func TestTakes(t *testing.T) {
 	python := ",python=" + testneeds.Python(t, "numpy", "PIL")
 	bare := filepath.Join(t.TempDir(), "bare.py")
@@ -261,7 +260,7 @@ func blurConfig(t *testing.T) string {
 	return file
 }
 
-// sumClass returns a class in Python whose inputs are JSON of several types.
+// sumClass returns a Python class whose inputs are JSON of several types.
 func sumClass(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sum.py")
@@ -287,7 +286,7 @@ class Sum:
 	return file
 }
 
-// shotClass returns a class in Python whose output has no notation in JSON.
+// shotClass returns a Python class whose output JSON cannot represent.
 func shotClass(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "shot.py")
@@ -305,7 +304,7 @@ class Shot:
 	return file
 }
 
-// checkSaved checks and removes the output that a call has saved.
+// checkSaved checks and removes the output saved by a call.
 func checkSaved(t *testing.T, file, text string) {
 	t.Helper()
 	got, err := os.ReadFile(file)
@@ -315,7 +314,7 @@ func checkSaved(t *testing.T, file, text string) {
 	_ = os.Remove(file)
 }
 
-// runExample runs a printed program and returns its output.
+// runExample runs a printed program and returns the program's output.
 func runExample(t *testing.T, format, dir, root, text string) string {
 	t.Helper()
 	file := filepath.Join(dir, "call."+map[string]string{"curl": "sh", "python": "py", "go": "go", "js": "mjs"}[format])
@@ -351,8 +350,7 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 	return string(out)
 }
 
-// TestAPISchema: the document of a server and that of its configuration are one, and one
-// model's has nothing of the others.
+// A server and its configuration yield the same document. The document of one model has no part of other models.
 func TestAPISchema(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "millrace.yaml")
 	if err := os.WriteFile(file, []byte("models: [{name: eyes, source: motion}, {name: same, source: identity}]\n"), 0o600); err != nil {

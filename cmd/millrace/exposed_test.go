@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestExposed: each command that starts a server refuses an address that other machines can reach while nobody has to
-// authenticate, and says what to set; with a key or --insecure it goes on, here to an address that this machine has not.
+// Each command that starts a server refuses, with advice, an address reachable from other machines without
+// authentication. With a key or --insecure the command continues, in this test to an address that this machine lacks.
 func TestExposed(t *testing.T) {
 	const (
 		refused = "can be reached from other machines, and nobody has to authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure"

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Numbers of fields in onnx.proto that lead to tensors whose data are in another file.
+// Field numbers in onnx.proto that lead to tensors with data in another file.
 const (
 	onnxModelGraph  = 7
 	onnxModelFuncs  = 25
@@ -20,7 +20,7 @@ const (
 	maxModelNesting = 16 // graphs in graphs
 )
 
-// externalFiles returns the files that have weights of an ONNX model, as its tensors name them.
+// externalFiles returns the files with weights named by the tensors of an ONNX model.
 func externalFiles(model []byte) (files []string) {
 	each(model, func(number protowire.Number, value []byte) {
 		switch number {
@@ -97,7 +97,7 @@ func filesOfTensor(tensor []byte) (files []string) {
 	return files
 }
 
-// each calls f with each field of a message that has bytes. What is no message has none.
+// each calls f with each bytes field of a message. Invalid messages have no fields.
 func each(message []byte, f func(number protowire.Number, value []byte)) {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
@@ -117,8 +117,8 @@ func each(message []byte, f func(number protowire.Number, value []byte)) {
 	}
 }
 
-// readExternal reads the files with weights that a model names, from its folder only, by their
-// paths in a load request, beside the model.
+// readExternal reads the files with weights named by a model, only from the model's folder. The keys of the result
+// are the files' paths beside the model in a load request.
 func readExternal(model string, data []byte) (map[string][]byte, error) {
 	named := externalFiles(data)
 	if len(named) == 0 {
@@ -140,7 +140,7 @@ func readExternal(model string, data []byte) (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s: its weights are in %q, which must be a file in its folder: %w", model, name, err)
 		}
 		files[at], err = io.ReadAll(file)
-		_ = file.Close() // it was only read
+		_ = file.Close() // opened only for reading
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", model, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/onnxfile"
 )
 
-// withExternal is a model that adds weights from the file to its input.
+// withExternal returns a model that adds weights from the file to the input.
 func withExternal(location string) []byte {
 	return onnxfile.Model{
 		Inputs: []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: []any{"N", 2}}}, Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: []any{"N", 2}}},

@@ -17,9 +17,9 @@ import (
 	"millrace/server"
 )
 
-// failures are wrong ways to call the program: the exit status and a part of what
-// it says. HTTP is replaced by the address of a server, TLS by that of one with TLS, and
-// NOBODY by an address where no program listens. The stream door is configured.
+// failures are wrong ways to call the program, with the exit status and a part of the message. HTTP stands for the
+// address of a server, TLS for the address of a server with TLS, and NOBODY for an address without a listener. The
+// stream door is configured.
 var failures = []struct {
 	args string
 	code int
@@ -318,8 +318,8 @@ func twice(text string) string {
 	return ""
 }
 
-// TestFailures calls the program in wrong ways: each time it says what is wrong in
-// the command's own words, and ends with the status of its kind.
+// TestFailures calls the program in wrong ways. Each time the program reports the mistake in terms of the command,
+// and ends with the exit status for this kind of mistake.
 func TestFailures(t *testing.T) {
 	addr := serverOfFailures(t)
 	t.Chdir(t.TempDir())
@@ -338,7 +338,7 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure := httptest.NewUnstartedServer(nil)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // hides failed handshakes
 	secure.StartTLS()
 	defer secure.Close()
 	words := strings.NewReplacer("HTTP", addr, "TLS", secure.Listener.Addr().String(), "NOBODY", "127.0.0.1:1")
@@ -366,7 +366,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// serverOfFailures runs a server in this process, and returns its address.
+// serverOfFailures runs a server in this process, and returns the server's address.
 func serverOfFailures(t *testing.T) string {
 	t.Helper()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// chat is a service with a route of events, one without, and one in OpenAI's form.
+// chat is a service with a route of events, a route without events, and a route in OpenAI's form.
 const chat = `
 import millrace
 
@@ -44,8 +44,7 @@ class Chat:
             yield {"object": "chat.completion.chunk", "delta": word}
 `
 
-// TestAnswerForms: a route answers with JSON or events, as Accept says, and one in OpenAI's form as "stream" in the
-// body does.
+// Accept decides whether a route answers with JSON or events; in OpenAI's form, "stream" in the body decides.
 func TestAnswerForms(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "chat.py")

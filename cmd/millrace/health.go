@@ -76,7 +76,7 @@ func askHealth(ctx context.Context, cl *client.Client, live bool) (string, error
 	return "", errors.New("the server is not ready: millrace models says which models are not loaded")
 }
 
-// needsCredentials reports whether a server answers that it wants other credentials, which waiting does not change.
+// needsCredentials reports whether a server asks for other credentials, so that waiting is useless.
 func needsCredentials(err error) bool {
 	code := coded.CodeOf(err)
 	return code == coded.Unauthenticated || code == coded.PermissionDenied

@@ -9,8 +9,9 @@ import (
 	"millrace/config"
 )
 
-// hideSecrets keeps other processes of this user, which programs that the command starts are, from reading the variables with which this process
-// was started in /proc, and its memory, if some of these are secrets. It removes none. There is no core dump then either.
+// hideSecrets keeps other processes of this user, such as programs started by the command, from reading this
+// process's memory and initial environment in /proc, if the environment contains secrets. hideSecrets removes no
+// variables, and turns off core dumps.
 func hideSecrets() {
 	if slices.ContainsFunc(config.SecretEnv(), func(name string) bool { return os.Getenv(name) != "" }) {
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with 0

@@ -28,10 +28,10 @@ const inferExamples = `  millrace infer motion picture.jpg
 // maxInput bounds a picture or a request.
 const maxInput = 256 << 20
 
-// inference is what the command infer sends, and how it shows the answers.
+// inference is the input of the command infer and the form of the answers.
 type inference struct {
 	model, request string
-	files          []string // pictures; one, the request, when request is set
+	files          []string // pictures; with request, only the request's file
 	sent           client.Request
 	overlay        overlays
 	saves          saves
@@ -112,8 +112,8 @@ UTF-8, all elements are in base64, and the output has "parameters":{"content_typ
 	return c
 }
 
-// run sends the files one after the other. It returns the error of a single one; when
-// one of several fails, it writes what is wrong and goes on.
+// run sends the files in order. run returns the error of a single file. When one of several files fails, run writes
+// the error and goes on.
 func (in *inference) run(ctx context.Context, cl *client.Client, stdin io.Reader, stderr io.Writer) error {
 	failed := 0
 	for _, file := range in.files {
@@ -137,7 +137,7 @@ func (in *inference) run(ctx context.Context, cl *client.Client, stdin io.Reader
 	return nil
 }
 
-// concernsAll reports whether an error would be that of every picture.
+// concernsAll reports whether an error would occur with every picture.
 func concernsAll(err error) bool {
 	switch coded.CodeOf(err) {
 	case coded.NotFound, coded.Unavailable, coded.Draining, coded.Unauthenticated, coded.PermissionDenied:
@@ -146,7 +146,7 @@ func concernsAll(err error) bool {
 	return false
 }
 
-// one runs one inference, and writes its answer.
+// one runs an inference and writes the answer.
 func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader, stderr io.Writer, file string) error {
 	body, err := readInput(stdin, file)
 	if err != nil && in.request != "" {
@@ -186,8 +186,8 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 	return err
 }
 
-// missing returns the error of a picture for a model that needs an input besides the picture, with what to send; nil for
-// other errors.
+// missing returns the error for a picture sent to a model that needs another input, with advice; nil for other
+// errors.
 func (in *inference) missing(err error) error {
 	var e *stream.Error
 	if in.request != "" || !errors.As(err, &e) || !strings.HasPrefix(e.Msg, "inputs.") || !strings.HasSuffix(e.Msg, ": is missing") {
@@ -197,7 +197,7 @@ func (in *inference) missing(err error) error {
 		"Send both in one request, as the calls of millrace examples %s do, here by --request FILE", e.Msg, in.model, in.model)}
 }
 
-// named returns an error with what the command calls the field of the server's.
+// named returns an error in terms of the command, with the flag or file in place of the server's field.
 func (in *inference) named(file string, err error) error {
 	if missing := in.missing(err); missing != nil {
 		return missing
@@ -211,21 +211,22 @@ func (in *inference) named(file string, err error) error {
 			return "--deadline-ms"
 		case in.request != "" && (strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs")):
 			return "--request: " + field
-		case in.request == "" && (code == coded.InvalidArgument || code == coded.Unsupported || code == coded.TooLarge): // it is about the picture
+		// the error is about the picture
+		case in.request == "" && (code == coded.InvalidArgument || code == coded.Unsupported || code == coded.TooLarge):
 			return file
 		}
 		return field
 	})
 }
 
-// pictures returns the files, with those of folders in their place. many = answers are
+// pictures returns the files in args, with the pictures of a folder in place of the folder. many = answers are
 // written under the names of their files.
 func pictures(args []string) (files []string, many bool, err error) {
 	many = len(args) > 1
 	for _, arg := range args {
 		info, err := os.Stat(arg)
 		if err != nil || !info.IsDir() {
-			files = append(files, arg) // an error is that of the file when it is its turn
+			files = append(files, arg) // reading reports an error later
 			continue
 		}
 		many = true

@@ -26,7 +26,7 @@ import (
 	"millrace/stream"
 )
 
-// digits writes the first frame of the example's clip, and returns its name.
+// digits writes the first frame of the example's clip, and returns the file's name.
 func digits(t *testing.T, file string) string {
 	t.Helper()
 	clip := filepath.Join(t.TempDir(), "clip.mp4")
@@ -44,7 +44,7 @@ func digits(t *testing.T, file string) string {
 const spotterModel = "spotter=../../examples/spotter/spotter.onnx,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB," +
 	"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=0.3"
 
-// absolute makes the file of a model's specification one that any folder finds.
+// absolute makes the file in a model's specification absolute.
 func absolute(t *testing.T, spec string) string {
 	t.Helper()
 	wd, err := os.Getwd()
@@ -54,7 +54,7 @@ func absolute(t *testing.T, spec string) string {
 	return strings.Replace(spec, "../..", filepath.Join(wd, "../.."), 1)
 }
 
-// TestInferBoxes: boxes are a table, in pixels of the picture, and are drawn over it.
+// Boxes are printed as a table, in pixels of the picture, and drawn over the picture.
 func TestInferBoxes(t *testing.T) {
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", absolute(t, spotterModel)))
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func TestInferBoxes(t *testing.T) {
 	}
 }
 
-// TestAnswerRows: a long JSON text is printed as it is, and boxes that cannot be shown are counted.
+// A long JSON text is printed unchanged, and boxes that cannot be shown are counted.
 func TestAnswerRows(t *testing.T) {
 	text := "{\"count\": 5000,\n" + `"found":[` + strings.Repeat(`{"x":1},`, 20) + `{}]}`
 	nan := float32(math.NaN())
@@ -110,8 +110,8 @@ func TestAnswerRows(t *testing.T) {
 	}
 }
 
-// TestInferFolder: each picture is answered under its name, one that fails does not keep
-// the others from being answered, and the exit status says so.
+// Each picture is answered under its name. A failed picture does not stop the other pictures; the exit status reports
+// the failure.
 func TestInferFolder(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion")
 	dir, drawn := t.TempDir(), filepath.Join(t.TempDir(), "new", "drawn")
@@ -166,7 +166,7 @@ func TestInferFolder(t *testing.T) {
 	}
 }
 
-// TestInferSave: outputs are saved as the file's name says, and what cannot be saved so is refused; JSON has all elements.
+// The file's name determines the form of a saved output; impossible forms are refused. JSON has all elements.
 func TestInferSave(t *testing.T) {
 	_, addr := serve(t, "--model", "same=identity")
 	dir := t.TempDir()
@@ -270,7 +270,7 @@ func TestInferSave(t *testing.T) {
 	}
 }
 
-// TestInferMissing: the error of a picture for a model that needs another input names the input, and what to send.
+// The error for a picture sent to a model with another required input names the input and gives advice.
 func TestInferMissing(t *testing.T) {
 	_, addr := serve(t, "--model", absolute(t, "blur=../../examples/blur/blur.py")+",python="+testneeds.Python(t, "numpy", "PIL"))
 	shot := picture(t)
@@ -319,7 +319,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// A file is loaded under its own name or under another one.
+// A file is loaded under its own name or another name.
 func TestLoadFile(t *testing.T) {
 	t.Parallel()
 	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "m=motion"))

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// starter are the files that init writes.
+// starter contains the files written by init.
 //
 //go:embed starter
 var starter embed.FS

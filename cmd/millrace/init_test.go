@@ -11,7 +11,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestInit: the service that init writes passes its own test, and nothing is overwritten.
+// The service written by init passes its own test, and init overwrites nothing.
 func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "hello")
 	out, stderr, code := millrace(t, "init", dir)

@@ -6,7 +6,7 @@ import (
 	"millrace/workers/onnx"
 )
 
-// isolatedCommand runs an ONNX model for the server that has started it.
+// isolatedCommand runs an ONNX model for the server that started this process.
 func isolatedCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     onnx.IsolatedCommand,

@@ -158,7 +158,7 @@ func keysRevokeCommand() *cobra.Command {
 	}
 }
 
-// grantFlags are the flags that say what a key or a user may do.
+// grantFlags are the flags for the rights of a key or a user.
 type grantFlags struct {
 	roles, models, quotas []string
 	lasts                 time.Duration
@@ -171,7 +171,7 @@ func (g *grantFlags) define(c *cobra.Command, what string) {
 	c.Flags().DurationVar(&g.lasts, "expires", 0, "how long the "+what+" is valid, such as 720h [for ever]")
 }
 
-// grant returns what the flags say.
+// grant returns the rights set by the flags.
 func (g *grantFlags) grant(now time.Time) (out access.Grant, err error) {
 	roles, err := role.Parse(g.roles)
 	if err == nil && roles == 0 {

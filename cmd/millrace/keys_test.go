@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestKeys: keys that are added open a server, those that are revoked do not, and the list has no key.
+// Added keys open a server, revoked keys do not, and the list shows no key.
 func TestKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	key, stderr, code := millrace(t, "keys", "add", file, "cam-1")

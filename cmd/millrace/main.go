@@ -1,4 +1,4 @@
-// Command millrace is the server and its tools: one file per subcommand.
+// Command millrace is the server and its tools: one file for each subcommand.
 package main
 
 //go:generate sh ../../scripts/settings-pages.sh
@@ -31,8 +31,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or that of a
-// statusError. What went wrong is written to stderr.
+// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a statusError. Errors are
+// written to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -69,8 +69,10 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRun: func(c *cobra.Command, _ []string) {
 			hideSecrets()
-			if c.Name() != cobra.ShellCompRequestCmd && c.Name() != cobra.ShellCompNoDescRequestCmd { // which read it later
-				_ = os.Unsetenv(config.EnvToken) // remoteFlags has read it: no child process has it
+			// completion reads the variable later
+			if c.Name() != cobra.ShellCompRequestCmd && c.Name() != cobra.ShellCompNoDescRequestCmd {
+				// remoteFlags has read the variable; child processes must not get the variable
+				_ = os.Unsetenv(config.EnvToken)
 			}
 		},
 	}

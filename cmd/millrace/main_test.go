@@ -90,7 +90,7 @@ type process struct {
 	end    func() error
 }
 
-// safeBuffer can be read while a program writes to it.
+// safeBuffer can be read while a program writes to the buffer.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -131,7 +131,7 @@ func begin(t *testing.T, c *exec.Cmd) *process {
 	return p
 }
 
-// until reads standard output up to the line with the words, and returns it.
+// until reads standard output up to the line with the words, and returns the line.
 func (p *process) until(words string) string {
 	p.t.Helper()
 	for {
@@ -161,13 +161,13 @@ func (p *process) signal(sig os.Signal) (rest string, code int) {
 
 var httpAddr = regexp.MustCompile(`http://(\S+)`)
 
-// serve starts a server and returns its address.
+// serve starts a server and returns the server's address.
 func serve(t *testing.T, args ...string) (p *process, addr string) {
 	t.Helper()
 	return readyServer(t, command(t, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...))
 }
 
-// readyServer starts a server and returns its address.
+// readyServer starts a server and returns the server's address.
 func readyServer(t *testing.T, c *exec.Cmd) (p *process, addr string) {
 	t.Helper()
 	p = begin(t, c)
@@ -184,7 +184,7 @@ var rendered struct {
 	err  error
 }
 
-// clipFile returns a clip of two seconds, which is drawn once.
+// clipFile returns a clip of two seconds, drawn once.
 func clipFile(t *testing.T) string {
 	t.Helper()
 	ffmpeg := testneeds.Program(t, "ffmpeg")

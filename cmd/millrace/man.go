@@ -26,7 +26,7 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// writePages writes the page of a command, and of those below it.
+// writePages writes the manual pages of a command and its subcommands.
 func writePages(c *cobra.Command, dir string) error {
 	if c.Hidden || c.Name() == "help" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// Every command that the help lists has a page, and man finds nothing wrong with any.
+// Every command in the help has a page, and man finds no fault in any page.
 func TestManualPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	if _, stderr, code := millrace(t, "man", dir); code != 0 {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestManagement: commands manage a server over its unix socket, by --addr, MILLRACE_ADDR or the server's own variable, and not at its address http. The
-// socket of a server that was killed is replaced, that of one which runs is not, and the end of a server removes it.
+// Commands manage a server over the unix socket, named by --addr, MILLRACE_ADDR or the server's own variable, and not
+// at the address http. The socket of a killed server is replaced, the socket of a running server is not, and a server
+// removes its socket at its end.
 func TestManagement(t *testing.T) {
 	dir, err := os.MkdirTemp("", "millrace") // the folder of a test may be too long for a socket
 	if err != nil {

@@ -135,7 +135,7 @@ func showCommand() *cobra.Command {
 	return c
 }
 
-// withReason returns err, with why the model is not loaded when the server knows it.
+// withReason returns err, with the reason known to the server for the model not being loaded.
 func withReason(ctx context.Context, cl *client.Client, model, version string, err error) error {
 	if code := stream.CodeOf(err); code != stream.NotFound && code != stream.Unavailable {
 		return err
@@ -152,8 +152,9 @@ func withReason(ctx context.Context, cl *client.Client, model, version string, e
 	return err
 }
 
-// takesOf returns what a version of a model takes besides its metadata; "" = the one that answers requests without a
-// version. Nothing is known of a version that the server's document does not describe.
+// takesOf returns the properties of a model version's inputs that are not in the metadata; version "" = the version
+// that answers requests without a version. For a version missing in the server's document, the properties are
+// unknown.
 func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version string) (openapi.Takes, error) {
 	document, err := cl.OpenAPI(ctx)
 	if err != nil {
@@ -185,8 +186,8 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 	return table(c.OutOrStdout(), lines...)
 }
 
-// parameter reads a load parameter as YAML: true, false and numbers have those types,
-// and everything else, or text in quotes ("), is a string.
+// parameter reads a load parameter as YAML: true, false and numbers keep their types. Other text, and text in quotes
+// ("), is a string.
 func parameter(text string) any {
 	var v any
 	if err := yamltext.Decode([]byte(text), yamltext.MaxSettings, &v, false); err != nil {
@@ -263,7 +264,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 			}
 			name = cmp.Or(name, of)
 		}
-		before, _ := cl.Index(c.Context()) // without it, nothing is known of graphs
+		before, _ := cl.Index(c.Context()) // without the index, graphs are unknown
 		loaded, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			err = suggestLoad(c.Context(), cl, name, err)
@@ -284,7 +285,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 		case loaded.Endpoint != name:
 			said = fmt.Sprintf("%s: endpoint %s, because %s runs with other parameters: millrace models swap %s changes %s itself", loaded.Result, loaded.Endpoint, name, name, name)
 		}
-		if said != "" { // otherwise the server does not say what it has done
+		if said != "" { // otherwise the server does not report the change
 			_, _ = fmt.Fprintln(c.ErrOrStderr(), said)
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), loaded.Endpoint)
@@ -293,7 +294,7 @@ func loadWith(c *cobra.Command, how stream.Params) *cobra.Command {
 	return c
 }
 
-// loadResults says what a load has changed, by the result of the server's answer.
+// loadResults describes the change by a load, for each result in the server's answer.
 var loadResults = map[string]string{
 	workers.ResultLoaded:    "loaded: the model was not loaded before",
 	workers.ResultReloaded:  "reloaded: a file or a setting of the model has changed, or a worker had failed",
@@ -301,8 +302,8 @@ var loadResults = map[string]string{
 	workers.ResultUnchanged: "unchanged: the files, settings and workers of the model are as before",
 }
 
-// warnUnfit writes a line for each other model that has become unavailable by a load of the model name, such as a graph that
-// the model no longer fits. before is the index before the load.
+// warnUnfit writes a line for each other model that has become unavailable by a load of the model name, for example a
+// graph that the model no longer fits. before is the index before the load.
 func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
 	if len(before) == 0 {
 		return
@@ -315,7 +316,7 @@ func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client
 	}
 }
 
-// swapped says what a swap has changed: a file, and parameters as key=value.
+// swapped describes the change by a swap: a file, and parameters as key=value.
 func swapped(path string, changed []string) string {
 	if path != "" {
 		changed = append([]string{"the file"}, changed...)
@@ -326,8 +327,8 @@ func swapped(path string, changed []string) string {
 	return "changed: " + strings.Join(changed, ", ") + "; all other settings stay"
 }
 
-// loadArgs reads the arguments of a load: MODEL, FILE or MODEL FILE, and key=value. as is the flag --name. Without a name, the name is
-// that of the file.
+// loadArgs reads the arguments of a load: MODEL, FILE or MODEL FILE, and key=value. as is the flag --name. Without
+// MODEL and --name, the file determines the name.
 func loadArgs(args []string, as string) (name, path string, params []string, err error) {
 	switch {
 	case isModelFile(args[0]):
@@ -340,13 +341,13 @@ func loadArgs(args []string, as string) (name, path string, params []string, err
 	return args[0], "", args[1:], nil
 }
 
-// isModelFile reports whether an argument of a load is a file, and not the name of a model: a path, a name that ends in .onnx, or a file of
-// the working directory that a kind of worker loads.
+// isModelFile reports whether an argument of a load is a file and not the name of a model: a path, a name with the
+// ending .onnx, or a file of the working directory that a kind of worker loads.
 func isModelFile(arg string) bool {
 	if strings.ContainsAny(arg, `/\`) || strings.EqualFold(filepath.Ext(arg), ".onnx") {
 		return true
 	}
-	kind, load, err := workers.KindOf(arg) // which is an error for a file that is not there
+	kind, load, err := workers.KindOf(arg) // an error for a missing file
 	of, _ := workers.Lookup(kind)
 	return err == nil && load != "" && of.File != ""
 }

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestModelThatFails: the table of models has one line for a model whose reason has several, show and --json have them all, and
-// errors name a file as it was given, not where the server stores it.
+// For a model with a reason of several lines, the table of models has one line; show and --json have all lines.
+// Errors name the file given by the user, not the file stored by the server.
 func TestModelThatFails(t *testing.T) {
 	t.Parallel()
 	testneeds.Python(t)
@@ -38,7 +38,7 @@ func TestModelThatFails(t *testing.T) {
 	}
 }
 
-// TestOptionalInputs: the configuration of a model, in Triton's form, says which inputs a request may leave out.
+// A model's configuration in Triton's form lists optional inputs.
 func TestOptionalInputs(t *testing.T) {
 	t.Parallel()
 	testneeds.Python(t)

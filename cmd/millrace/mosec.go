@@ -15,10 +15,10 @@ import (
 	"millrace/python"
 )
 
-// mosecImport is the line by which a program uses mosec.
+// mosecImport matches an import of mosec in a program.
 var mosecImport = regexp.MustCompile(`(?m)^[ \t]*(from|import)[ \t]+mosec\b`)
 
-// isMosec reports whether a source is a program that was written for mosec.
+// isMosec reports whether a source is a program written for mosec.
 func isMosec(source string) bool {
 	if filepath.Ext(source) != ".py" {
 		return false
@@ -27,8 +27,7 @@ func isMosec(source string) bool {
 	return err == nil && mosecImport.Match(text)
 }
 
-// mosecOption returns an option of such a program: from its arguments, or else from the
-// variable MOSEC_NAME.
+// mosecOption returns an option of a mosec program: from the arguments, or else from the variable MOSEC_NAME.
 func mosecOption(args []string, name string) (value string) {
 	value = os.Getenv("MOSEC_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	for i, a := range args {
@@ -41,8 +40,7 @@ func mosecOption(args []string, name string) (value string) {
 	return value
 }
 
-// mosecAddress returns where the arguments of such a program want the server to listen, if
-// they do.
+// mosecAddress returns the address set by a mosec program's arguments, or "".
 func mosecAddress(args []string) string {
 	host, port := mosecOption(args, "address"), mosecOption(args, "port")
 	if host == "" && port == "" {
@@ -57,8 +55,8 @@ func mosecAddress(args []string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// mosecLogLevel returns which lines of such a program, and of the server, its arguments want in
-// the log; "" is the server's default.
+// mosecLogLevel returns the log level, for a mosec program and for the server, set by the program's arguments; "" is
+// the server's default.
 func mosecLogLevel(args []string) string {
 	level := mosecOption(args, "log-level")
 	switch {
@@ -69,11 +67,11 @@ func mosecLogLevel(args []string) string {
 	case level == "debug" || level == "error":
 		return level
 	}
-	return "" // also for what the program refuses
+	return "" // also for values that the program refuses
 }
 
-// mosecDryRun runs such a program in place of this process if it is asked for a dry run or for
-// its help, which need no server.
+// mosecDryRun replaces this process by a mosec program whose arguments ask for a dry run or for help, since neither
+// needs a server.
 func mosecDryRun(source string, args []string) error {
 	asked := os.Getenv("MOSEC_DRY_RUN") != ""
 	for _, a := range args {

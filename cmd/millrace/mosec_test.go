@@ -18,7 +18,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// mosec prepares a run of a program that was written for mosec, with Debian's Python.
+// mosec prepares a run of a program written for mosec, with Debian's Python.
 func mosec(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	interpreter := testneeds.Python(t)
@@ -34,8 +34,8 @@ func mosec(t *testing.T, program string, args ...string) *exec.Cmd {
 // words is the example of a program for mosec.
 const words = "../../examples/migrating/mosec/words.py"
 
-// TestMosec serves an application alone, at the port of its arguments: shared stages, errors,
-// events, a batch with one bad request, metrics and documents.
+// TestMosec serves only an application, at the port in its arguments: shared stages, errors, events, a batch with one
+// bad request, metrics and documents.
 func TestMosec(t *testing.T) {
 	s := serveOctoai(t, mosec(t, words, "--port", "0", "--timeout", "20000", "--namespace", "words"))
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestMosec(t *testing.T) {
 	}
 }
 
-// batchWithOneBad checks that requests that share batches with a bad one are answered.
+// batchWithOneBad checks that requests in a batch with a bad request are answered.
 func (s *octoaiServer) batchWithOneBad() {
 	s.t.Helper()
 	var all sync.WaitGroup
@@ -120,7 +120,7 @@ func sameJSON(a, b string) bool {
 // daemonReason is how a server ends because of a daemon.
 var daemonReason = regexp.MustCompile(`\nmillrace: the main process of program words has ended: .*mosec daemon \[keeper\] exited on error code: -9`)
 
-// TestMosecDaemon checks that the server ends with the name of a daemon that has exited.
+// When a daemon exits, the server ends with the daemon's name.
 func TestMosecDaemon(t *testing.T) {
 	s := serveOctoai(t, mosec(t, words, "--port=0"))
 	var found []string
@@ -143,7 +143,7 @@ func TestMosecDaemon(t *testing.T) {
 	}
 }
 
-// TestMosecLogLevel checks that the arguments of a program decide which of its lines are logged.
+// The arguments of a program set the log level of the program's lines.
 func TestMosecLogLevel(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "app.py")
 	text := `
@@ -180,8 +180,7 @@ if __name__ == "__main__":
 	}
 }
 
-// TestMosecCheck: a check of the configuration loads the stages and graphs of a program, each of
-// them.
+// A check of the configuration loads all stages and graphs of a program.
 func TestMosecCheck(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "app.py")
 	const text = `

@@ -28,8 +28,8 @@ import (
 // octoaiFolder has services in the form of OctoAI.
 const octoaiFolder = "../../examples/migrating/octoai"
 
-// octoai prepares a run of millrace octoai in a folder, with Debian's Python, which has the
-// packages of scripts/deps.sh. modules are those that the service needs.
+// octoai prepares a run of millrace octoai in a folder, with Debian's Python and the packages of scripts/deps.sh.
+// modules are the modules needed by the service.
 func octoai(t *testing.T, dir string, modules []string, args ...string) *exec.Cmd {
 	t.Helper()
 	interpreter := testneeds.Python(t, modules...)
@@ -77,7 +77,7 @@ func (s *octoaiServer) ask(method, path, contentType, body string) (int, http.He
 	return resp.StatusCode, resp.Header, string(b)
 }
 
-// output returns the output of a call, and decodes it into v.
+// output calls a path and decodes the output into v.
 func (s *octoaiServer) output(path, contentType, body string, v any) (header http.Header) {
 	s.t.Helper()
 	status, header, text := s.ask("POST", path, contentType, body)
@@ -102,8 +102,8 @@ func (s *octoaiServer) output(path, contentType, body string, v any) (header htt
 
 const inJSON = "application/json"
 
-// TestOctoaiHello serves a service alone: its methods, forms and documents are at the root, and
-// errors have the form of FastAPI.
+// TestOctoaiHello serves only a service: methods, forms and documents are at the root, and errors have the form of
+// FastAPI.
 func TestOctoaiHello(t *testing.T) {
 	c := octoai(t, filepath.Join(octoaiFolder, "hello"), nil, "run", "--port", "0")
 	c.Env = append(c.Env, "OCTOAI_REPLICA_NAME=replica-7")
@@ -167,8 +167,7 @@ func TestOctoaiHello(t *testing.T) {
 	}
 }
 
-// TestOctoaiExamples runs the examples of requests that the command line prints against the
-// service that they are of.
+// TestOctoaiExamples runs the example requests printed by the command line against their service.
 func TestOctoaiExamples(t *testing.T) {
 	folder := filepath.Join(octoaiFolder, "hello")
 	s := serveOctoai(t, octoai(t, folder, nil, "run", "--port", "0"))
@@ -187,7 +186,7 @@ func TestOctoaiExamples(t *testing.T) {
 	}
 }
 
-// TestOctoaiClient: programs that try a service out by octoai.client get its replies and errors.
+// Programs that use octoai.client get the service's replies and errors.
 func TestOctoaiClient(t *testing.T) {
 	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "hello"), nil, "run", "--port", "0"))
 	stands, err := filepath.Abs("../../python/stand_ins")
@@ -215,12 +214,13 @@ for inputs, kind in ({}, OctoAIValidationError), ({"prompt": "", "times": 101}, 
 	}
 }
 
-// TestOctoaiAssets: assets are stored once, and a service that has none ends with the reason.
+// Assets are stored once, and a service without assets ends with the reason.
 func TestOctoaiAssets(t *testing.T) {
 	folder, volume := filepath.Join(octoaiFolder, "assets"), t.TempDir()
 	at := func(args ...string) *exec.Cmd {
 		c := octoai(t, folder, nil, args...)
-		c.Env = append(c.Env, "OCTOAI_VOLUME_PATH="+volume, "PYTHONPATH="+t.TempDir()) // which is kept, behind ours
+		// keeps PYTHONPATH, after our folder
+		c.Env = append(c.Env, "OCTOAI_VOLUME_PATH="+volume, "PYTHONPATH="+t.TempDir())
 		return c
 	}
 	for dir, want := range map[string]int{"assets": 10, "hello": 11} {
@@ -241,8 +241,7 @@ func TestOctoaiAssets(t *testing.T) {
 	}
 }
 
-// TestOctoaiPictures: pictures are sent and answered in base64, and models of pydantic describe
-// what was found.
+// Pictures are sent and answered in base64, and pydantic models describe the objects found.
 func TestOctoaiPictures(t *testing.T) {
 	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "detector"), []string{"numpy", "PIL", "pydantic"}, "run", "--port", "0", "--async-enable", "false"))
 	picture := image.NewGray(image.Rect(0, 0, 64, 48))
@@ -321,8 +320,8 @@ func wav(frequency float64) []byte {
 	return b
 }
 
-// TestOctoaiStates: until setup has returned, requests are answered with the state; a process
-// that dies is replaced, and fails only the request that it had.
+// Until setup has returned, requests are answered with the state. A dead process is replaced, and only its own
+// request fails.
 func TestOctoaiStates(t *testing.T) {
 	dir := t.TempDir()
 	service := `
@@ -351,7 +350,7 @@ class Slow(Service):
 	}
 	port := strconv.Itoa(twoPorts(t))
 	s := &octoaiServer{begin(t, octoai(t, dir, nil, "run", "--port", port, "--", "--drain", "1m")), "http://127.0.0.1:" + port}
-	release, err := os.OpenFile(filepath.Join(dir, "go"), os.O_WRONLY, 0) // blocks until the service has opened it
+	release, err := os.OpenFile(filepath.Join(dir, "go"), os.O_WRONLY, 0) // blocks until the service opens the FIFO
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +365,7 @@ class Slow(Service):
 	if err := os.Remove(filepath.Join(dir, "go")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil { // for the process after it
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil { // for the next process
 		t.Fatal(err)
 	}
 	s.until("millrace is ready: ")
@@ -377,7 +376,7 @@ class Slow(Service):
 	if s.output("/infer", inJSON, `{"x": 7}`, &x); x != 7 {
 		t.Errorf("%d", x)
 	}
-	// At the end, the request in flight is answered, and others are told the state.
+	// At the end, the request in flight is answered, and other requests get the state.
 	if err := syscall.Mkfifo(filepath.Join(dir, "hold"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +391,8 @@ class Slow(Service):
 		body, _ := io.ReadAll(resp.Body)
 		last <- string(body)
 	}()
-	if release, err = os.OpenFile(filepath.Join(dir, "hold"), os.O_WRONLY, 0); err != nil { // blocks until the method has opened it
+	// blocks until the method opens the FIFO
+	if release, err = os.OpenFile(filepath.Join(dir, "hold"), os.O_WRONLY, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -34,7 +34,7 @@ func table(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
-// oneLine returns the first line of a text, which fits into a row of a table, and dots in place of the rest.
+// oneLine returns the first line of a text, short enough for a table row, with dots for the rest.
 func oneLine(text string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if first = strings.TrimSpace(first); rest == "" {
@@ -49,8 +49,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progress writes a line each second. On a terminal, each line overwrites the one
-// before.
+// progress writes a line each second. On a terminal, each line overwrites the previous line.
 type progress struct {
 	w         io.Writer
 	overwrite bool

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// TestWatch: the service that init writes is served, and loaded again when it has changed
-// while clients call it: none of them gets an error, and a change that cannot be loaded
-// changes nothing.
+// The service written by init is reloaded after a change while clients call the service. No client gets an error, and
+// a change that cannot be loaded changes nothing.
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	if _, stderr, code := millrace(t, "init", dir); code != 0 {
@@ -112,8 +111,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRunStops: when a program that is served alone has no worker left, the server ends with
-// the reason.
+// When the only program has no worker left, the server ends with the reason.
 func TestRunStops(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "service.py")
 	service := `import os
@@ -150,8 +148,7 @@ class Service:
 	}
 }
 
-// TestDaemonExits: when a process that a program has started, and that must not end, has ended,
-// the server with that program alone ends with the reason.
+// When a required child process of the only program has ended, the server ends with the reason.
 func TestDaemonExits(t *testing.T) {
 	dir := t.TempDir()
 	file, stop := filepath.Join(dir, "app.py"), filepath.Join(dir, "stop")

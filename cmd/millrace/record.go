@@ -122,8 +122,8 @@ func optionsOf(p stream.Policy) map[string]string {
 	return opts
 }
 
-// recorder writes a recording while a stream runs. Its first error cancels the
-// context that newRecorder returned.
+// recorder writes a recording while a stream runs. The recorder's first error cancels the context returned by
+// newRecorder.
 type recorder struct {
 	w       *recording.Writer
 	file    string
@@ -134,7 +134,7 @@ type recorder struct {
 	err error
 }
 
-// newRecorder creates the file. Times in it count from now.
+// newRecorder creates the file. Times in the file count from now.
 func newRecorder(ctx context.Context, file string, h recording.Header) (*recorder, context.Context, error) {
 	h.Started = time.Now()
 	w, err := recording.Create(file, h)
@@ -145,8 +145,7 @@ func newRecorder(ctx context.Context, file string, h recording.Header) (*recorde
 	return &recorder{w: w, file: file, started: h.Started, cancel: cancel}, ctx, nil
 }
 
-// frame records a frame that is sent now. The codec and size of a picture, if unknown,
-// are read from its header.
+// frame records a frame sent now. An unknown codec or size of a picture is read from the picture's header.
 func (t *recorder) frame(f *recording.Frame) {
 	f.At = time.Since(t.started)
 	if f.Codec == "" {
@@ -158,7 +157,7 @@ func (t *recorder) frame(f *recording.Frame) {
 	t.fail(t.w.Frame(f))
 }
 
-// reply records an ending, under the seq that the frame has in the file.
+// reply records an ending, with the frame's seq in the file.
 func (t *recorder) reply(seq uint64, r *client.Reply) {
 	e := &recording.Ending{
 		Seq: seq, At: r.Got.Sub(t.started), Outcome: recording.Result, Partial: r.Partial, Model: r.Model, Width: r.Width, Height: r.Height, Batch: r.Batch,
@@ -201,8 +200,7 @@ func (t *recorder) fail(err error) {
 	}
 }
 
-// close ends the file, and returns the first error of writing it. A file without a
-// frame is removed.
+// close ends the file, and returns the first error of writing. A file without frames is removed.
 func (t *recorder) close() error {
 	t.cancel()
 	t.fail(t.w.Close())

@@ -32,7 +32,7 @@ func spotters(t *testing.T) (addr string) {
 	return m[1]
 }
 
-// reads runs the program, checks its exit status, and reads its JSON.
+// reads runs the program, checks the exit status, and decodes the JSON output.
 func reads(t *testing.T, into any, want int, args ...string) (stderr string) {
 	t.Helper()
 	out, stderr, code := millrace(t, append(args, "--json")...)
@@ -100,7 +100,7 @@ func TestRecordReplayCompare(t *testing.T) {
 	}
 }
 
-// sameFrames checks that the frames of two files have equal bytes, and returns their number.
+// sameFrames checks that the frames of two files have equal bytes, and returns the number of frames.
 func sameFrames(t *testing.T, a, b string) int {
 	t.Helper()
 	x, y := openMill(t, a), openMill(t, b)
@@ -163,7 +163,7 @@ func TestLiveRecording(t *testing.T) {
 
 	k := begin(t, command(t, "record", clip, "--loop", "--model", "eyes", "--out", c, "--addr", addr))
 	k.until("results")
-	k.until("results") // what the line counts is in the file
+	k.until("results") // frames counted in the line are in the file
 	_, _ = k.signal(syscall.SIGKILL)
 	stderr := reads(t, &p, 0, "replay", c, "--model", "eyes", "--addr", addr, "--realtime=false")
 	if p.Frames < 10 || p.Results != p.Frames || !strings.Contains(stderr, "c.mill") {
@@ -181,7 +181,7 @@ func TestLiveRecording(t *testing.T) {
 	}
 }
 
-// TestRawReplay: frames without a recognisable format are sent with the codec that the recording names.
+// Frames without a recognisable format are sent with the codec in the recording.
 func TestRawReplay(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion")
 	file := filepath.Join(t.TempDir(), "raw.mill")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestReload checks what SIGHUP takes from a configuration file that has changed, that a wrong one changes nothing, and
-// that the log names what needs a restart.
+// SIGHUP applies changed settings of the configuration file; a wrong file changes nothing; the log names settings
+// that need a restart.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

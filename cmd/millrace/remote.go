@@ -29,20 +29,20 @@ import (
 // defaultAddr is the default address of the server for all commands.
 const defaultAddr = "127.0.0.1:8000"
 
-// remote is the server that a command connects to, as its flags say.
+// remote is the server for a command, set by flags.
 type remote struct {
 	addr        string
 	ca          string // a PEM file
 	fingerprint string // SHA-256 of the server's certificate
 	cert, key   string // PEM files of a client certificate
 	token       string // an API key, from the list of arguments
-	tokenFile   string // a file with one
-	envToken    string // that of the variable
+	tokenFile   string // a file with the key
+	envToken    string // the key in the variable
 }
 
-// remoteFlags adds --addr, --ca, --fingerprint, --cert, --key, --token-file and --token. The default of --addr
-// is the variable of the commands, or else comes from the server's variables, so that the
-// commands find a server that was started with them.
+// remoteFlags adds --addr, --ca, --fingerprint, --cert, --key, --token-file and --token. The default of --addr is the
+// commands' variable, or else comes from the server's variables, so that commands find a server started with these
+// variables.
 func remoteFlags(c *cobra.Command) *remote {
 	def := defaultAddr
 	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
@@ -68,7 +68,7 @@ func remoteFlags(c *cobra.Command) *remote {
 	return r
 }
 
-// apiKey returns the API key that the command sends; "" = none.
+// apiKey returns the API key sent by the command; "" = none.
 func (r *remote) apiKey() (string, error) {
 	switch {
 	case r.token != "" && r.tokenFile != "":
@@ -102,8 +102,8 @@ func (r *remote) dial() (*client.Client, error) {
 	return c, nil
 }
 
-// tls returns how to verify the certificate of the server at addr, and the certificate of the client; nil = by the
-// system's certificate authorities, and without one.
+// tls returns how to verify the certificate of the server at addr, and the client certificate; nil = the system's
+// certificate authorities and no client certificate.
 func (r *remote) tls(addr string) (*tls.Config, error) {
 	c, err := r.trust(addr)
 	if err != nil || r.cert == "" && r.key == "" {
@@ -146,7 +146,7 @@ func (r *remote) trust(addr string) (*tls.Config, error) {
 	return nil, nil
 }
 
-// pinned trusts one certificate, with any names and issuer.
+// pinned trusts a single certificate, with any names and issuer.
 func pinned(fingerprint string) (*tls.Config, error) {
 	want, err := hex.DecodeString(strings.ReplaceAll(fingerprint, ":", ""))
 	if err != nil || len(want) != sha256.Size {
@@ -175,8 +175,8 @@ func addCertificates(pool *x509.CertPool, file string) error {
 	return nil
 }
 
-// trustSelfSigned trusts the system's certificate authorities and the certificate that
-// this user's server with tls.self_signed has stored. It returns nil when there is none.
+// trustSelfSigned trusts the system's certificate authorities and the certificate stored by this user's server with
+// tls.self_signed. Without such a certificate, trustSelfSigned returns nil.
 func trustSelfSigned() *tls.Config {
 	file, err := server.SelfSignedFile()
 	if err != nil {
@@ -192,8 +192,8 @@ func trustSelfSigned() *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// isLoopback reports whether an address is encrypted and on this machine, where no
-// other machine can impersonate the server.
+// isLoopback reports whether an address is encrypted and on this machine, where no other machine can impersonate the
+// server.
 func isLoopback(addr string) bool {
 	u, err := url.Parse(addr)
 	if err != nil || u.Scheme != "https" && u.Scheme != "wss" {
@@ -203,7 +203,7 @@ func isLoopback(addr string) bool {
 	return u.Hostname() == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// nextStep says what may help after err; "" if nothing is known to help.
+// nextStep returns advice after err; "" = no advice.
 func nextStep(err error) string {
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
@@ -235,7 +235,7 @@ func nextStep(err error) string {
 	return ""
 }
 
-// streamFlags are the flags that settings of a stream have in the commands.
+// streamFlags are the commands' flags for settings of a stream.
 var streamFlags = map[string]string{
 	"addr": "--addr", "token": "the API key", "model": "--model", "version": "--version", "policy": "--policy", "max_age_ms": "--max-age-ms",
 	"overlay": "--overlay", "picture": "--picture", "loop": "--loop", "fps": "--fps", "realtime": "--realtime", "duration": "--duration", "width": "--width",
@@ -250,8 +250,7 @@ func withFlagNames(err error) error {
 	})
 }
 
-// withVersionFlag names the flag --version in the error of a command whose model is an
-// argument.
+// withVersionFlag puts the flag --version into the error of a command whose argument is a model.
 func withVersionFlag(err error) error {
 	return withName(err, func(field string) string {
 		if field == "version" {
@@ -261,8 +260,8 @@ func withVersionFlag(err error) error {
 	})
 }
 
-// withName returns err with the name that name returns for its field. In errors of a
-// server the field stands in front of the text, in each of its lines.
+// withName returns err with the field replaced by name(field). In errors of a server, each line begins with the
+// field.
 func withName(err error, name func(field string) string) error {
 	var e *coded.Error
 	if !errors.As(err, &e) || e.Field != "" {

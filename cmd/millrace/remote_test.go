@@ -65,7 +65,7 @@ func TestSelfSigned(t *testing.T) {
 		}
 	}
 
-	// As another user, whose cache folder has no such certificate.
+	// Another user's cache folder has no self-signed certificate.
 	check(1, "--fingerprint SHA256")
 	check(0, "READY", "--ca", file)
 	check(0, "READY", "--fingerprint", fingerprint)
@@ -92,7 +92,7 @@ func TestClientCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It signs itself, so that it is the authority, too.
+	// The certificate signs itself, and so is its own authority.
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eva"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}

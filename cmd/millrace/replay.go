@@ -65,7 +65,7 @@ every frame is answered (--policy every).`,
 			if err := without(f, "with --policy latest, which replaces older frames by newer ones", "window"); err != nil {
 				return err
 			}
-			o.Window = 0 // the server drops older frames for newer ones
+			o.Window = 0 // the server drops older frames in favour of newer frames
 		}
 		src, err := recording.Open(args[0])
 		if err != nil {
@@ -125,15 +125,15 @@ every frame is answered (--policy every).`,
 	return c
 }
 
-// frameSource returns the frames of a recording one after the other.
+// frameSource returns the frames of a recording in order.
 type frameSource struct {
 	src   *recording.Reader
 	next  int              // index of the next frame
 	first time.Duration    // time of the first frame
-	last  *recording.Frame // the last frame that was returned
+	last  *recording.Frame // the last frame returned
 }
 
-// configure sets the recording as the source of o, with the codec of its frames.
+// configure sets the recording as the source of o, with the codec of the frames.
 func (r *frameSource) configure(o *play.Options) error {
 	o.Next = r.frame
 	if c := r.src.Header().Codec; c != "auto" {
@@ -164,12 +164,11 @@ func (r *frameSource) frame() ([]byte, time.Duration, error) {
 	return f.Payload, f.At - r.first, nil
 }
 
-// current returns a copy of the frame that frame returned last, since it is recorded
-// with another time.
+// current returns a copy of the last frame returned by frame, for recording with another time.
 func (r *frameSource) current() *recording.Frame {
 	f := *r.last
 	return &f
 }
 
-// seq returns the recording's number of the frame that was sent as number n.
+// seq returns the number in the recording of the frame sent as number n.
 func (r *frameSource) seq(n uint64) uint64 { return r.src.Seq(int(n)) }

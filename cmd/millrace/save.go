@@ -18,16 +18,16 @@ import (
 	"millrace/stream"
 )
 
-// saves are the files that infer writes outputs to.
+// saves are the files for outputs saved by infer.
 type saves struct {
 	given []string // each OUTPUT=FILE
 	list  []saved
 }
 
-// saved is a file and the output that it gets.
+// saved is a file with the output to save.
 type saved struct{ output, file string }
 
-// open reads what was given. files are what is sent; many = there may be several answers.
+// open checks the given flags. files are the files to send; many = there may be several answers.
 func (s *saves) open(files []string, many bool) error {
 	if many && len(s.given) > 0 {
 		return usagef("--save: is for one picture or request: send the pictures one by one")
@@ -54,7 +54,7 @@ func (s *saves) open(files []string, many bool) error {
 	return nil
 }
 
-// outputs returns the names of the outputs that are saved.
+// outputs returns the names of the outputs to save.
 func (s *saves) outputs() (names []string) {
 	for _, to := range s.list {
 		names = append(names, to.output)
@@ -84,8 +84,8 @@ func (s *saves) write(a *client.Answer) (written string, err error) {
 	return written, nil
 }
 
-// saveTensor writes a tensor in the form that the ending of the file's name says: the element of BYTES as it is, pixels as
-// PNG or JPEG, others as .npy. It returns the form of the file.
+// saveTensor writes a tensor in the form of the file name's ending: a BYTES element unchanged, pixels as PNG or JPEG,
+// other tensors as .npy. saveTensor returns the form.
 func saveTensor(file string, t *stream.Tensor) (form string, err error) {
 	ending := strings.ToLower(filepath.Ext(file))
 	what := fmt.Sprintf("the output is %s %v", t.Datatype, t.Shape)
@@ -105,7 +105,7 @@ func saveTensor(file string, t *stream.Tensor) (form string, err error) {
 	return "", fmt.Errorf("%s: give a name that ends in .npy, not %s", what, file)
 }
 
-// otherPictures are the endings of names of pictures in forms that are not recognised.
+// otherPictures are file name endings of unsupported picture formats.
 var otherPictures = []string{".avif", ".bmp", ".gif", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm", ".psd", ".svg", ".tga", ".tif", ".tiff"}
 
 // saveElement writes the only element of a tensor of BYTES, and returns the form of the file.
@@ -151,8 +151,8 @@ func elements(t *stream.Tensor) (list [][]byte) {
 	return list
 }
 
-// pictureOf returns a tensor of pixels as a picture: UINT8 [height, width, 3] in RGB or [height, width, 1], perhaps with a
-// batch axis of 1 in front; nil for others.
+// pictureOf returns a tensor of pixels as a picture: UINT8 [height, width, 3] in RGB or [height, width, 1],
+// optionally with a batch axis of 1 in front; nil for other tensors.
 func pictureOf(t *stream.Tensor) image.Image {
 	shape := t.Shape
 	if len(shape) == 4 && shape[0] == 1 {
@@ -176,13 +176,14 @@ func pictureOf(t *stream.Tensor) image.Image {
 	return nil
 }
 
-// npyTypes are the types of numpy for those of tensors. numpy has no BF16: such numbers become FP32, which is exact.
+// npyTypes maps datatypes to the types of numpy. numpy has no BF16: BF16 numbers become FP32 exactly.
 var npyTypes = map[stream.Datatype]string{
 	stream.Bool: "|b1", stream.Uint8: "|u1", stream.Int8: "|i1", stream.Uint16: "<u2", stream.Int16: "<i2", stream.Uint32: "<u4", stream.Int32: "<i4",
 	stream.Uint64: "<u8", stream.Int64: "<i8", stream.Float16: "<f2", stream.Float32: "<f4", stream.Float64: "<f8",
 }
 
-// writeNPY writes a tensor of numbers as numpy.save does: a header whose length is a multiple of 64, and the elements.
+// writeNPY writes a tensor of numbers in the format of numpy.save: a header with a length that is a multiple of 64,
+// and the elements.
 func writeNPY(w io.Writer, t *stream.Tensor) error {
 	if t.Datatype == stream.BFloat {
 		t = widened(t)
@@ -202,7 +203,7 @@ func writeNPY(w io.Writer, t *stream.Tensor) error {
 	return err
 }
 
-// widened returns a tensor of FP16 or BF16 as FP32, which has all numbers of both.
+// widened returns a tensor of FP16 or BF16 as FP32, without loss.
 func widened(t *stream.Tensor) *stream.Tensor {
 	out := stream.Tensor{Name: t.Name, Datatype: stream.Float32, Shape: t.Shape}
 	for i := 0; i+1 < len(t.Data); i += 2 {

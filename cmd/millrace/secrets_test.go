@@ -14,7 +14,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// seesService answers with all that a program can see of the server's secrets and of a request.
+// seesService answers with all secrets of the server and all parts of a request that a program can see.
 const seesService = `import os, subprocess
 
 class Service:
@@ -25,7 +25,8 @@ class Service:
         return {"environ": environ, "server": server.stdout + server.stderr, "now": dict(os.environ), "headers": dict(context.headers), "query": context.query}
 `
 
-// powerless runs its arguments without capabilities, by which root may read what other processes keep from their own user. Others have none.
+// powerless runs its arguments without capabilities. With capabilities, root may read data that processes hide from
+// their own user; other users have no capabilities.
 const powerless = `import ctypes, os, sys
 PR_CAPBSET_DROP = 24
 libc = ctypes.CDLL(None)
@@ -34,8 +35,8 @@ for cap in range(64):
 os.execv(sys.argv[1], sys.argv[1:])
 `
 
-// TestProgramsSeeNoSecrets: a program has no variable with a secret of the server, cannot read those of the server, and its requests come without
-// the key, but with all else that the client has sent.
+// A program has no variable with a secret of the server, cannot read the server's variables, and receives requests
+// without the key but otherwise complete.
 func TestProgramsSeeNoSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "service.py")
 	if err := os.WriteFile(file, []byte(seesService), 0o600); err != nil {
@@ -87,7 +88,7 @@ func TestSourcesSeeNoSecrets(t *testing.T) {
 	c.Env = append(c.Env, "MILLRACE_API_KEY=planted-key", "OTEL_EXPORTER_OTLP_HEADERS=x=planted-otel", "CAMERA=yard")
 	readyServer(t, c)
 	var text []byte
-	for end := time.Now().Add(time.Minute); len(text) == 0; time.Sleep(5 * time.Millisecond) { // there is no event to wait for
+	for end := time.Now().Add(time.Minute); len(text) == 0; time.Sleep(5 * time.Millisecond) { // no event to wait for
 		if text, _ = os.ReadFile(seen); time.Now().After(end) {
 			t.Fatal("the program was not started")
 		}
@@ -97,7 +98,7 @@ func TestSourcesSeeNoSecrets(t *testing.T) {
 	}
 }
 
-// TestKeyFile: the key may be in a file, and a file that cannot be read ends the start.
+// The key may be in a file; an unreadable file ends the start.
 func TestKeyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, []byte("hidden\n"), 0o600); err != nil {

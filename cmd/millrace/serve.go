@@ -86,7 +86,7 @@ func beforeDash(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// atDash splits arguments at --. behind is nil when there is none.
+// atDash splits arguments at --. Without --, behind is nil.
 func atDash(c *cobra.Command, args []string) (before, behind []string) {
 	if n := c.ArgsLenAtDash(); n >= 0 {
 		return args[:n], args[n:]
@@ -94,8 +94,8 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 	return args, nil
 }
 
-// serveWith makes c a command that runs the server; alone: with the program that is its
-// argument, and no other model.
+// serveWith makes c a command that runs the server; alone: only with the program in the argument, without other
+// models.
 func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	settings := configFlags(c.Flags())
 	foldSettings(c)
@@ -120,9 +120,9 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	return c
 }
 
-// serveConfig runs a server until c's context ends. again reads the configuration once more, for SIGHUP; nil = there is none in a
-// file. named names what was given instead of the settings, in errors. The server that
-// it returns has ended; nil = there was none.
+// serveConfig runs a server until c's context ends. again reads the configuration again after SIGHUP; nil = no
+// configuration file. named puts the user's words in place of settings in errors. The returned server has ended; nil
+// = no server was made.
 func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error), named func(error) error) (*server.Server, error) {
 	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
 		return nil, named(err)
@@ -136,7 +136,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	defer leave()
 	lacks := child.Adopt(adoption) // before a program is started
 	s, err := server.New(cfg)
-	for _, name := range config.SecretEnv() { // so that no child process has them: all start later
+	for _, name := range config.SecretEnv() { // hide secrets from child processes, which all start later
 		_ = os.Unsetenv(name)
 	}
 	if err != nil {
@@ -175,7 +175,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	return s, <-done
 }
 
-// reload reopens the log files and takes the configuration as it is now, at each signal, until ctx ends.
+// reload reopens the log files and applies the present configuration at each signal, until ctx ends.
 func reload(ctx context.Context, s *server.Server, signals <-chan os.Signal, again func() (server.Config, error), named func(error) error) {
 	for {
 		select {
@@ -218,7 +218,7 @@ func certificateHelp(s *server.Server) string {
 	return "Open one of these, and accept the certificate if its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
 }
 
-// readyLine says that the server is ready, and lists its addresses.
+// readyLine returns the message that the server is ready, with the server's addresses.
 func readyLine(s *server.Server) string {
 	parts := []string{"millrace is ready:"}
 	for _, l := range s.Listeners() {
@@ -229,8 +229,8 @@ func readyLine(s *server.Server) string {
 	return strings.Join(parts, " ")
 }
 
-// checkReachable returns an error if all listeners are off, since no client could then
-// reach the models. A program that embeds the server may turn every listener off.
+// checkReachable returns an error if all listeners are off, since no client could reach the models. Only programs
+// that embed the server may turn every listener off.
 func checkReachable(cfg server.Config) error {
 	for _, l := range server.Listeners(cfg) {
 		if l.URL != "" {
@@ -245,17 +245,17 @@ type flagSettings struct {
 	flags  *pflag.FlagSet
 	file   string
 	models []string
-	source string   // the name of the model that the argument SOURCE makes
+	source string   // the name of the model made from the argument SOURCE
 	python string   // the interpreter of SOURCE; "" = not given
-	alone  bool     // it is a program, and the only model
+	alone  bool     // SOURCE is a program and the only model
 	args   []string // of the program; nil = none are given
 
-	shape textfile.Shape // of the file that was read last
+	shape textfile.Shape // of the last file read
 
-	secrets map[string]string // variables that are removed from the environment when the server starts
+	secrets map[string]string // variables removed from the environment at the server's start
 }
 
-// lookup is os.LookupEnv, also of variables that were removed since the first call of config.
+// lookup is os.LookupEnv, and also finds variables removed after the first call of config.
 func (f *flagSettings) lookup(name string) (string, bool) {
 	v, ok := os.LookupEnv(name)
 	if ok && slices.Contains(config.SecretEnv(), name) {
@@ -288,8 +288,7 @@ func configFlags(flags *pflag.FlagSet) *flagSettings {
 	return f
 }
 
-// config composes the configuration from the file, the variables, the flags and the
-// source that is given as an argument.
+// config composes the configuration from the file, the variables, the flags and the argument SOURCE.
 func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	file, from := f.file, "--config"
 	if !f.flags.Changed("config") {
@@ -302,7 +301,7 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	}
 	var wrongText *coded.Error
 	switch {
-	case errors.As(err, &wrongText): // which names the file and the line
+	case errors.As(err, &wrongText): // the error names the file and the line
 		return cfg, err
 	case err != nil:
 		return cfg, fmt.Errorf("%s: %w", from, err)
@@ -372,11 +371,11 @@ func (f *flagSettings) sourceModel(spec string) (m workers.Config, err error) {
 	return m, err
 }
 
-// parameter sets a parameter of the kind of a model, which the flag has given.
+// parameter sets a parameter of a model's kind from a flag.
 func (f *flagSettings) parameter(m *workers.Config, flag, name, value, what string) error {
 	kindName, _, err := workers.KindOf(m.Source)
 	if err != nil {
-		return nil // which is told with the other errors
+		return nil // reported with the other errors
 	}
 	kind, _ := workers.Lookup(kindName)
 	if _, ok := kind.Table().Find(name); !ok {
@@ -392,7 +391,7 @@ func (f *flagSettings) parameter(m *workers.Config, flag, name, value, what stri
 	return nil
 }
 
-// root puts the routes of the program m at the root, if it is the only model.
+// root puts the routes of the program m at the root, if m is the only model.
 func (f *flagSettings) root(cfg *server.Config, m workers.Config) error {
 	kind, _, err := workers.KindOf(m.Source)
 	program := err == nil && server.IsProgram(kind)
@@ -415,14 +414,13 @@ func (f *flagSettings) root(cfg *server.Config, m workers.Config) error {
 			if last.Params == nil {
 				last.Params = stream.Params{}
 			}
-			last.Params["style"] = "mosec" // so that requests wait until it is loaded
+			last.Params["style"] = "mosec" // makes requests wait for the load
 		}
 	}
 	return nil
 }
 
-// withFlagNames replaces names of settings in err by what they were given with: flags,
-// --model, or the argument SOURCE.
+// withFlagNames replaces names of settings in err by the user's input: flags, --model, or the argument SOURCE.
 func (f *flagSettings) withFlagNames(cfg server.Config, err error) error {
 	names := map[string]string{}
 	for _, s := range config.Settings() {

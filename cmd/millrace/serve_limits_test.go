@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// metric reads one metric of a server.
+// metric reads a metric of a server.
 func metric(t *testing.T, addr, name string) float64 {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
@@ -73,7 +73,7 @@ func silent(t *testing.T, addr string, n int) (hangUp func()) {
 	return hangUp
 }
 
-// exchange sends a request on a connection and reports whether it is answered with 200.
+// exchange sends a request on a connection and reports whether the answer is 200.
 func exchange(c net.Conn) bool {
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(c, "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
@@ -106,8 +106,8 @@ func answered(t *testing.T, addr string) net.Conn {
 	}
 }
 
-// A server with few open files has fewer connections and says so, and answers good clients
-// while thousands of silent ones connect to each listener.
+// A server with few open files reports a reduced number of connections, and answers good clients while thousands of
+// silent clients connect to each listener.
 func TestFewOpenFiles(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "millrace.log")
@@ -161,8 +161,7 @@ func TestFewOpenFiles(t *testing.T) {
 	}
 }
 
-// limits.max_connections_per_address bounds the connections of an address that is not one of
-// trusted_proxies.
+// limits.max_connections_per_address limits the connections of an address outside of trusted_proxies.
 func TestMaxConnectionsPerAddress(t *testing.T) {
 	t.Parallel()
 	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "off", "--limits-max-connections-per-address", "5", "--trusted-proxies", "127.0.0.2"))
@@ -192,8 +191,8 @@ func TestMaxConnectionsPerAddress(t *testing.T) {
 	}
 }
 
-// limits.max_connections bounds the connections of all listeners together; one above the
-// limit is closed at once, and one that ends makes room for another.
+// limits.max_connections limits the connections of all listeners together. A connection above the limit is closed at
+// once, and an ended connection makes room.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--limits-max-connections", "20"))
@@ -230,7 +229,7 @@ func TestMaxConnections(t *testing.T) {
 		}
 	}
 	hangUp()
-	// Ended connections are not counted; that of the request itself is.
+	// Ended connections do not count; the request's own connection does.
 	for name, want := range map[string]float64{"grpc": 0, "http": 1} {
 		for limit := time.Now().Add(30 * time.Second); metric(t, addr, `millrace_connections{listener="`+name+`"}`) != want; {
 			if time.Now().After(limit) {
@@ -258,7 +257,8 @@ func TestLogRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		for limit := time.Now().Add(30 * time.Second); ; {
-			if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), "opened again") { // the last of what SIGHUP does
+			// the last step of SIGHUP
+			if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), "opened again") {
 				break
 			}
 			if time.Now().After(limit) {

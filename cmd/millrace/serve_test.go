@@ -19,11 +19,11 @@ func TestServe(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		c := command(t, "serve", "delay", "--http", "127.0.0.1:0", "--model", "cost=delay,fixed=5ms,instances=2", "--grpc", "127.0.0.1:0")
 		p := begin(t, c)
-		line, err := p.lines.ReadString('\n') // the first line, and the only one
+		line, err := p.lines.ReadString('\n') // the first and only line
 		if err != nil || !strings.HasPrefix(line, "millrace is ready: http://127.0.0.1:") || !strings.Contains(line, " grpc://127.0.0.1:") {
 			t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
 		}
-		// When the line is printed, the server and each of its models are ready.
+		// When the line is printed, the server and all models are ready.
 		for _, path := range []string{"/v2/health/ready", "/v2/models/cost/ready", "/v2/models/delay/ready"} {
 			r, err := http.Get(httpAddr.FindString(line) + path)
 			if err != nil {

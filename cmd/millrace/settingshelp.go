@@ -14,7 +14,7 @@ import (
 // helpColumns is the width of the lines of help with settings.
 const helpColumns = 100
 
-// firstSettings are the flags that the help of a command with settings lists first, each with a text of one line.
+// firstSettings are the flags at the top of the help of a command with settings, each with a text of one line.
 var firstSettings = []struct{ flag, help string }{
 	{"config", "configuration file (" + config.EnvConfig + ")"},
 	{"model", "a model, as NAME=SOURCE[,key=value...]; may be repeated"},
@@ -28,8 +28,8 @@ var firstSettings = []struct{ flag, help string }{
 	{"log-level", "debug, info, warn or error [info]"},
 }
 
-// foldSettings makes --help of a command list its own flags and firstSettings, and adds --help-all, which lists all settings by
-// section. The command has the flags of configFlags.
+// foldSettings makes --help of a command list only the command's own flags and firstSettings, and adds --help-all, a
+// list of all settings by section. The command must have the flags of configFlags.
 func foldSettings(c *cobra.Command) {
 	all := false
 	c.Flags().BoolFunc("help-all", "help with all settings, by section", func(string) error {
@@ -91,7 +91,7 @@ func settingsHelp(c *cobra.Command, all bool) string {
 	return b.String()
 }
 
-// sectionNames returns the names of the sections of the configuration that have several settings, in the order of the file.
+// sectionNames returns the names of the configuration's sections with several settings, in the order of the file.
 func sectionNames() (names []string) {
 	count := map[string]int{}
 	for _, s := range config.Settings() {

@@ -68,7 +68,7 @@ status is the result code. Further settings of this server are variables, such a
 	return c
 }
 
-// runSSF runs the commands. args are those that the options were read from.
+// runSSF runs the commands. args are the unparsed options.
 func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
 	app, err := readSSF(o)
 	if err != nil {
@@ -95,15 +95,14 @@ func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
 	return ssfStatus(err, failed)
 }
 
-// Exit statuses of Simple Server Framework: of whatever fails in an application that was started, and of a configuration that cannot
-// be used.
+// Exit statuses of Simple Server Framework: any failure in a started application, and an unusable configuration.
 const (
 	ssfApplicationError = 32
 	ssfConfigError      = 34
 )
 
-// ssfStatus returns with which status run ends. err is what ended the server, or nil; failed is what the application has failed of
-// while it was served, or nil.
+// ssfStatus returns the exit status of run. err ended the server, or is nil; failed is the application's failure
+// while served, or nil.
 func ssfStatus(err, failed error) error {
 	if failed != nil {
 		if err == nil {
@@ -122,7 +121,7 @@ type ssfApp struct {
 	file   string // absolute
 	config ssf.Section
 	id     string
-	start  time.Duration // longest time of its startup
+	start  time.Duration // maximum time of the startup
 	venv   string        // the folder of its virtual environment; "" = none
 }
 
@@ -160,7 +159,7 @@ func readSSF(o *ssf.Options) (*ssfApp, error) {
 	return a, nil
 }
 
-// build runs init and build, by the code that serves applications.
+// build runs init and build with the code that serves applications.
 func (a *ssfApp) build(c *cobra.Command, o *ssf.Options, steps []string) error {
 	interpreter := "python3"
 	if a.venv != "" {
@@ -189,7 +188,7 @@ func (a *ssfApp) build(c *cobra.Command, o *ssf.Options, steps []string) error {
 	return nil
 }
 
-// server returns the configuration of the server that runs the application.
+// server returns the configuration of the server for the application.
 func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err error) {
 	for _, name := range config.UnknownEnv(os.Environ()) {
 		fmt.Fprintf(os.Stderr, "millrace: %s is not a setting and was ignored\n", name)
@@ -257,7 +256,7 @@ func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err e
 	return cfg, setting.Join(cfg.Validate(), checkReachable(cfg))
 }
 
-// next returns the port after one; that of 0, any free port, is 0.
+// next returns the following port; for 0, any free port, next returns 0.
 func next(port int) int {
 	if port == 0 {
 		return 0
@@ -265,9 +264,9 @@ func next(port int) int {
 	return port + 1
 }
 
-// restartsOf returns limits.restarts for --max-allowed-restarts, which counts failures, not restarts: with 2, an instance is
-// restarted after its first failure in a row, and not after its second. Never with 1, nor with 0, with which Simple Server
-// Framework does not start an instance at all.
+// restartsOf returns limits.restarts for --max-allowed-restarts, which counts failures, not restarts: with 2, an
+// instance is restarted after the first failure in a row but not after the second. With 1 an instance is never
+// restarted, nor with 0; Simple Server Framework with 0 does not start an instance at all.
 func restartsOf(failures int) int {
 	if failures <= 1 {
 		return -1 // 0 is the default of limits.restarts

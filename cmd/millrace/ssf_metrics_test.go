@@ -20,8 +20,8 @@ func wantLines(t *testing.T, text string, lines ...string) {
 	}
 }
 
-// TestSSFMetrics has the names and labels of Simple Server Framework, at the route that is asked
-// for, with the buckets that are given. Health and the metrics are not counted.
+// TestSSFMetrics checks the names and labels of Simple Server Framework, at the configured route, with the configured
+// buckets. Calls for health and metrics are not counted.
 func TestSSFMetrics(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": 0}`)
 	s := serveSSF(t, "--config", config, "-p", "0", "--prometheus-endpoint", "numbers", "--prometheus-buckets", "0.75", "100", "run")
@@ -56,7 +56,7 @@ func TestSSFMetricsDisabled(t *testing.T) {
 	}
 }
 
-// TestSSFMetricsOfGRPC are at the port after that of gRPC.
+// The metrics are at the port after the gRPC port.
 func TestSSFMetricsOfGRPC(t *testing.T) {
 	port := twoPorts(t)
 	_, client, ctx := ssfGRPC(t, port)

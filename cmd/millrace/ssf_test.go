@@ -54,7 +54,7 @@ func copyOf(t *testing.T, config string) string {
 	return filepath.Join(dir, filepath.Base(config))
 }
 
-// ssfApplication writes an application with one method request, and returns the path of its
+// ssfApplication writes an application with one method request, and returns the path of the application's
 // configuration.
 func ssfApplication(t *testing.T, application, endpoints, request string) string {
 	t.Helper()
@@ -103,8 +103,8 @@ func (s *octoaiServer) want(path, body string, code int, text string) {
 	}
 }
 
-// TestSSFExample builds and serves the example: JSON, queries, files, pictures, versions, and
-// what there is besides the endpoints.
+// TestSSFExample builds and serves the example: JSON, queries, files, pictures, versions, and the routes besides the
+// endpoints.
 func TestSSFExample(t *testing.T) {
 	config := copyOf(t, ssfExample)
 	s := serveSSF(t, "--config", config, "--port", "0", "init", "build", "run")
@@ -166,8 +166,7 @@ func TestSSFExample(t *testing.T) {
 
 const oneEndpoint = "  - {id: E, version: 1, inputs: [{id: x, type: Integer}], outputs: [{id: x, type: Integer}, {id: n, type: Integer}]}\n"
 
-// TestSSFBatches has one batch of as many requests as max_batch_size says, which come before the
-// time-out, and results in the order of the inputs.
+// max_batch_size requests that arrive before the time-out form one batch, with results in the order of the inputs.
 func TestSSFBatches(t *testing.T) {
 	config := ssfApplication(t, "max_batch_size: 4", oneEndpoint, `        return [{"x": p["x"] * 10, "n": len(params)} for p in params]`)
 	s := serveSSF(t, "--config", config, "-p", "0", "--batching-timeout", "600", "run")
@@ -178,8 +177,8 @@ func TestSSFBatches(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSSFReplicas has as many instances as both options multiply to: they work at the same time,
-// and each knows its number.
+// The product of both options is the number of instances. The instances work in parallel, and each instance knows its
+// number.
 func TestSSFReplicas(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        open(f"here-{meta['replica']}", "w").close()
         until = time.monotonic() + 60
@@ -209,8 +208,7 @@ func TestSSFReplicas(t *testing.T) {
 	}
 }
 
-// TestSSFFailure answers the requests of a failed batch with 400, and starts the application anew,
-// which answers the next request.
+// The requests of a failed batch are answered with 400, and the restarted application answers the next request.
 func TestSSFFailure(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": 1 // params["x"], "n": self.calls}`)
 	s := serveSSF(t, "--config", config, "-p", "0", "run")
@@ -239,8 +237,8 @@ func TestSSFFailure(t *testing.T) {
 	}
 }
 
-// TestSSFKey refuses requests without the key, which may be a header, a query option or the
-// cookie of /login, but for health and the root.
+// Requests without the key are refused, except for health and the root. The key may be a header, a query option or
+// the cookie of /login.
 func TestSSFKey(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": 0}`)
 	s := serveSSF(t, "--config", config, "-p", "0", "--key", "secret", "run")
@@ -294,7 +292,7 @@ func TestSSFKey(t *testing.T) {
 	}
 }
 
-// TestSSFSession: users whom a module names log in, the application sees their ids, and without a session it is refused.
+// Users named by a module log in, the application sees their ids, and requests without a session are refused.
 func TestSSFSession(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": int(meta.get("user_id") == "uid-test")}`)
 	module := filepath.Join(t.TempDir(), "users.py")
@@ -336,11 +334,11 @@ func TestSSFSession(t *testing.T) {
 	ask("POST", "/v1/E", "", 403, "Invalid session")
 }
 
-// twoPorts returns a free port after which another one is free.
+// twoPorts returns a free port followed by another free port.
 func twoPorts(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		port := 20000 + rand.IntN(12000) // which the system does not give to clients
+		port := 20000 + rand.IntN(12000) // outside of the system's range for clients
 		a, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
@@ -381,8 +379,7 @@ func ssfText(s string) *inferencepb.InferParameter {
 	return &inferencepb.InferParameter{ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: s}}
 }
 
-// ssfRequest is a request without names of datatypes, as clients of Simple Server Framework
-// send it.
+// ssfRequest returns a request without names of datatypes, like requests of Simple Server Framework's clients.
 func ssfRequest(version string) *inferencepb.ModelInferRequest {
 	input := func(name string, contents *inferencepb.InferTensorContents) *inferencepb.ModelInferRequest_InferInputTensor {
 		return &inferencepb.ModelInferRequest_InferInputTensor{Name: name, Shape: []int64{1}, Contents: contents}
@@ -399,7 +396,7 @@ func ssfRequest(version string) *inferencepb.ModelInferRequest {
 	return r
 }
 
-// TestSSFOverGRPC has requests whose parameters name the endpoint and its version.
+// Parameters of requests name the endpoint and its version.
 func TestSSFOverGRPC(t *testing.T) {
 	p, client, ctx := ssfGRPC(t, twoPorts(t))
 	r, err := client.ModelInfer(ctx, ssfRequest("1"))
@@ -441,7 +438,7 @@ func TestSSFOverGRPC(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
-	// Other models of the server are asked by their names.
+	// Other models of the server are called by their names.
 	if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "identity"}); err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +469,7 @@ func TestSSFOverGRPC(t *testing.T) {
 	}
 }
 
-// TestSSFBuildFails: the exit status is the result code of what failed.
+// The exit status is the result code of the failed step.
 func TestSSFBuildFails(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}
     def build(self): return int(os.environ.get("BUILD", RESULT_OK))
@@ -488,7 +485,7 @@ func TestSSFBuildFails(t *testing.T) {
 	}
 }
 
-// TestSSFRunFails: the exit status of run is the result code of what failed, at the start and later.
+// The exit status of run is the result code of the failed step, at the start and later.
 func TestSSFRunFails(t *testing.T) {
 	for _, c := range []struct {
 		method string // in place of startup
@@ -516,13 +513,14 @@ func TestSSFRunFails(t *testing.T) {
 	}
 }
 
-// failsAt0 is the body of request of an application whose process ends when x is 0, and that fails when x is negative.
+// failsAt0 is the body of an application's request: the process ends when x is 0, and request fails when x is
+// negative.
 const failsAt0 = `        if params["x"] < 0: raise ValueError("no")
         if params["x"] == 0: os._exit(7)
         return {"x": params["x"], "n": self.calls}`
 
-// TestSSFStopOnError: the server ends at the first failure of one of two instances, whatever it is, with the status of an error of
-// the application.
+// The server ends at the first failure of either of two instances, for any kind of failure, with the status of an
+// application error.
 func TestSSFStopOnError(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, failsAt0)
 	for _, x := range []string{"0", "-1"} {
@@ -535,7 +533,7 @@ func TestSSFStopOnError(t *testing.T) {
 	}
 }
 
-// TestSSFFailuresSurvived: without --stop-on-error the server goes on behind a failure, and its exit status says that there was one.
+// Without --stop-on-error the server goes on after a failure, and the exit status reports the failure.
 func TestSSFFailuresSurvived(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, failsAt0)
 	s := serveSSF(t, "--config", config, "-p", "0", "run")
@@ -572,7 +570,7 @@ func TestSSFMaxAllowedRestarts(t *testing.T) {
 	}
 }
 
-// TestSSFUnknownOptions: options that gc-ssf does not have are the application's.
+// Options unknown to gc-ssf belong to the application.
 func TestSSFUnknownOptions(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": len(self.config.unknown_args), "n": self.config.unknown_args == ["--model", "small", "--depth=3"]}
     def __init__(self, ssf_config): self.config = ssf_config
@@ -584,7 +582,7 @@ func TestSSFUnknownOptions(t *testing.T) {
 	}
 }
 
-// TestSSFRefused: what cannot be honoured is refused by its name, before anything runs.
+// Unsupported options are refused by name, before anything runs.
 func TestSSFRefused(t *testing.T) {
 	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {}`)
 	for args, want := range map[string]string{

@@ -89,7 +89,7 @@ If drawing is slower than the video, sending waits. The overlay of a picture is 
 	return c
 }
 
-// Bounds of the sides of frames, which are those of a server stream's width.
+// Limits of the sides of frames, equal to the limits of a server stream's width.
 const minSide, maxSide = 16, 1 << 14
 
 func checkStream(flags *pflag.FlagSet, o *play.Options) error {

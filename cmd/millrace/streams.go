@@ -155,8 +155,7 @@ of a private network needs the setting sources.allow_private.`,
 	return c
 }
 
-// requestSettings are the settings of a stream that a request may set, but its name
-// and source, as flags.
+// requestSettings are the settings of a stream that a request may set, except name and source, as flags.
 type requestSettings struct {
 	flags *pflag.FlagSet
 	table *setting.Table
@@ -191,7 +190,7 @@ func requestFlags(flags *pflag.FlagSet) *requestSettings {
 	return r
 }
 
-// config returns the settings whose flags were given.
+// config returns the settings given as flags.
 func (r *requestSettings) config() (cfg client.StreamConfig, err error) {
 	var errs []error
 	for _, f := range r.table.Fields() {
@@ -211,7 +210,7 @@ func (r *requestSettings) config() (cfg client.StreamConfig, err error) {
 	return cfg, setting.Join(errs...)
 }
 
-// setModels reads the values of --model: one name is the stream's only model.
+// setModels reads the values of --model: a single name is the stream's only model.
 func (r *requestSettings) setModels() error {
 	if names := *r.models; len(names) == 1 && !strings.Contains(names[0], ",") {
 		return r.withFlagNames(r.table.Set("model", names[0]))
@@ -236,7 +235,7 @@ func (r *requestSettings) setModels() error {
 	return setting.Join(errs...)
 }
 
-// withFlagNames replaces names of settings in err by those of flags and arguments.
+// withFlagNames replaces names of settings in err by flags and arguments.
 func (r *requestSettings) withFlagNames(err error) error {
 	return withName(err, func(field string) string {
 		switch name := r.names[field]; {
@@ -261,9 +260,9 @@ func resetStream(cl *client.Client, ctx context.Context, name string) (string, e
 	return "", err
 }
 
-// removeStream removes a stream, and says how one of the configuration comes back.
+// removeStream removes a stream, and returns how to restore a configured stream.
 func removeStream(cl *client.Client, ctx context.Context, name string) (note string, err error) {
-	s, _ := cl.ServerStream(ctx, name) // a client may remove what it may not see
+	s, _ := cl.ServerStream(ctx, name) // a client may remove a stream without the right to see the stream
 	err = cl.RemoveServerStream(ctx, name)
 	if s.Origin == "config" {
 		note = fmt.Sprintf("%[1]s is a stream of the configuration: millrace streams reset %[1]s brings it back, and so do SIGHUP and a restart of the server", name)
@@ -271,8 +270,8 @@ func removeStream(cl *client.Client, ctx context.Context, name string) (note str
 	return note, err
 }
 
-// eachStream returns a command that calls do for each stream that it names, and prints the note that do returns to standard error. After
-// an error it goes on with the next one.
+// eachStream returns a command that calls do for each stream in the arguments, and prints the note returned by do to
+// standard error. After an error the command goes on with the next stream.
 func eachStream(verb, short string, do func(*client.Client, context.Context, string) (note string, err error)) *cobra.Command {
 	c := &cobra.Command{
 		Use:     verb + " NAME...",
@@ -325,7 +324,8 @@ func streamRows(s *client.ServerStream) [][]string {
 		if s.PixelAspect > 0 && s.PixelAspect != 1 {
 			size += fmt.Sprintf(" of pixels %.4g times as wide as high", s.PixelAspect)
 		}
-		if most, _ := s.Settings["fps"].(float64); most > 0 && s.FPS == most { // the server lowers what the source declares
+		// the server lowers the rate declared by the source
+		if most, _ := s.Settings["fps"].(float64); most > 0 && s.FPS == most {
 			size += fmt.Sprintf("; at most %.4g fps are taken from the source (setting fps)", s.FPS)
 		} else if s.FPS > 0 {
 			size += fmt.Sprintf("; the source declares %.4g fps", s.FPS)
@@ -392,11 +392,12 @@ func waitingModels(s *client.ServerStream) string {
 	return strings.Join(texts, "; ")
 }
 
-// missingModel returns the problem of a stream, with where the reason is if its model is not loaded.
+// missingModel returns the problem of a stream. If the stream's model is not loaded, the text says where to find the
+// reason.
 func missingModel(text string) string {
 	text = withCommands(text)
 	if strings.HasSuffix(text, "is not loaded: see millrace models") {
-		text += ", or the log of the server if no reason is there" // of a configuration that was refused as a whole
+		text += ", or the log of the server if no reason is there" // for a configuration refused as a whole
 	}
 	return text
 }
@@ -419,7 +420,7 @@ func lostText(l *client.StreamLost) string {
 	return fmt.Sprintf("%d frames without free memory, %d results that no sink was given, %d lines for slow watchers", l.Frames, l.Results, l.Lines)
 }
 
-// listed returns text such as "3 (2 stale, 1 superseded)"; zero counts are left out.
+// listed returns text such as "3 (2 stale, 1 superseded)", without zero counts.
 func listed[K ~string](by map[K]uint64) string {
 	nonzero := map[K]int{}
 	total := 0
@@ -439,8 +440,8 @@ func stateText(s *client.ServerStream) string {
 	return s.State
 }
 
-// problem returns the current error of a stream or of one of its sinks, "" if there is
-// none. The last error of a stream that runs again is not current.
+// problem returns the current error of a stream or of one of its sinks, or "". The last error of a stream that runs
+// again is not current.
 func problem(s *client.ServerStream) string {
 	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
 		return missingModel(s.Error.Message)
@@ -470,7 +471,7 @@ func dropped(s *client.ServerStream) (n uint64) {
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// ago says how long ago t was; "-" if it is nil.
+// ago returns the time since t; "-" for nil.
 func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "-"
@@ -478,8 +479,8 @@ func ago(t *time.Time, now time.Time) string {
 	return span(now.Sub(*t)) + " ago"
 }
 
-// span writes a duration in its two largest units. A negative one, which different
-// clocks of client and server can cause, counts as 0.
+// span writes a duration in its two largest units. A negative duration, possible with different clocks of client and
+// server, counts as 0.
 func span(d time.Duration) string {
 	d = max(d, 0)
 	switch {

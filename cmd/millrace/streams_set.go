@@ -52,7 +52,7 @@ model. Results continue: a new model replaces the old model when ready, a new so
 func changeOf(args []string) (change client.StreamChange, err error) {
 	table := streams.NewDraft().Table()
 	given, sinks := map[string]any{}, map[string]any{}
-	var models []any // what changes of each model, in the order of their first keys
+	var models []any // changes of each model, in the order of their first keys
 	of := map[string]map[string]any{}
 	var errs []error
 	for _, a := range args {
@@ -103,7 +103,7 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 	return client.StreamChange{Settings: given}, setting.Join(errs...)
 }
 
-// changeable returns the setting that a key names, of those that a request may change.
+// changeable returns the setting named by a key, if a request may change the setting.
 func changeable(table *setting.Table, key string) (setting.Field, bool) {
 	for _, path := range []string{key, "sinks." + key} {
 		if f, ok := table.Find(path); ok && f.Request != "" && path != "name" {
@@ -113,7 +113,7 @@ func changeable(table *setting.Table, key string) (setting.Field, bool) {
 	return setting.Field{}, false
 }
 
-// unknownKey returns the error of a key that changeOf does not accept.
+// unknownKey returns the error for a key that changeOf does not accept.
 func unknownKey(table *setting.Table, key string) error {
 	var keys []string
 	for _, f := range table.Fields() {

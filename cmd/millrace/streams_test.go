@@ -97,7 +97,8 @@ func TestStreams(t *testing.T) {
 	want(0, `"fps": 4`, "set", "door", "fps=4", "webhook=http://127.0.0.1:9/", "--json")
 	want(0, "webhook", "show", "door")
 	want(0, "", "set", "door", "webhook=", "fps=")
-	for limit := time.Now().Add(20 * time.Second); ; { // the video loops: between two rounds it is being opened
+	// the video loops: between two rounds the source is being opened
+	for limit := time.Now().Add(20 * time.Second); ; {
 		out := want(0, "source", "show", "door")
 		if strings.Contains(out, "webhook") || strings.Contains(out, "fps 4") || time.Now().After(limit) {
 			t.Errorf("%s", out)
@@ -124,8 +125,8 @@ func TestStreams(t *testing.T) {
 	want(0, "Examples:", "add", "--help")
 }
 
-// TestFrameSize: the frame rate of a source is said to be declared by the source only where the setting fps has not lowered it,
-// and the form of pixels only where they are not square.
+// The table names the source as the origin of a frame rate only if the setting fps has not lowered the rate, and
+// shows the pixel aspect ratio only for pixels that are not square.
 func TestFrameSize(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]any
@@ -156,8 +157,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestClientHasTheSettings: the client's structs of streams name settings of the
-// configuration that a request may set, and all that can change.
+// The client's structs of streams name settings of the configuration that a request may set, and all changeable
+// settings.
 func TestClientHasTheSettings(t *testing.T) {
 	names := func(of any) (out []string) {
 		for f := range reflect.TypeOf(of).Fields() {
@@ -222,7 +223,7 @@ func TestModelsOfAStream(t *testing.T) {
 	}
 }
 
-// TestProblem checks that the table says why a stream that runs has no results.
+// The table shows why a running stream has no results.
 func TestProblem(t *testing.T) {
 	var s client.ServerStream
 	if err := json.Unmarshal([]byte(`{"state":"running","models":[{"model":"a","state":"running"},{"model":"b","state":"running","error":{"code":"internal","message":"no boxes"}}]}`), &s); err != nil {
@@ -240,8 +241,8 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestRemovedStreamOfTheConfiguration: the command that removes a stream of the configuration says how it comes back, and it does, also
-// after streams add was refused under its name.
+// The command that removes a configured stream says how to restore the stream. The advice works, also after a refused
+// streams add of the same name.
 func TestRemovedStreamOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	clip := clipFile(t)
@@ -266,7 +267,7 @@ func TestRemovedStreamOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestStreamLosses: streams show names the unit of each loss, and which sink did not deliver results.
+// streams show names the unit of each loss, and the sink that did not deliver results.
 func TestStreamLosses(t *testing.T) {
 	rows := streamRows(&client.ServerStream{
 		Lost: client.StreamLost{Frames: 1, Results: 2, Lines: 3}, Sinks: map[string]client.StreamSink{"webhook": {Sent: 4, Lost: 5, Retries: 6, Error: "refused"}},

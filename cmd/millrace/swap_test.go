@@ -14,7 +14,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestSwapKeepsTheInterpreter: a file that takes the place of SOURCE runs with the interpreter of --python.
+// A file that replaces SOURCE runs with the interpreter of --python.
 func TestSwapKeepsTheInterpreter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -45,8 +45,8 @@ func TestSwapKeepsTheInterpreter(t *testing.T) {
 	}
 }
 
-// TestSwapKeepsTheFile: a swap without a file keeps the file of the swap before, with changed parameters, and with none. When the swap fails,
-// the file stays, too. A load loads the model as it is configured.
+// A swap without a file keeps the file of the previous swap, with changed parameters or without parameters. A failed
+// swap also keeps the file. A load loads the model as configured.
 func TestSwapKeepsTheFile(t *testing.T) {
 	t.Parallel()
 	configured, sent := filepath.Join(t.TempDir(), "red.py"), filepath.Join(t.TempDir(), "red.py")
@@ -80,8 +80,8 @@ func TestSwapKeepsTheFile(t *testing.T) {
 	}
 }
 
-// TestSwapKeepsPictureSettings: a file that takes the place of a model of the configuration has the model's settings input and output, and so
-// has the next file; a file of another kind is refused.
+// A file that replaces a configured model keeps the model's settings input and output, and so does the next file. A
+// file of another kind is refused.
 func TestSwapKeepsPictureSettings(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, logits ...float32) string {
@@ -127,7 +127,7 @@ func TestSwapKeepsPictureSettings(t *testing.T) {
 	}
 }
 
-// TestLoadThatUnfitsAGraph: a load or swap after which a graph of the model no longer fits warns of the graph, with the reason.
+// After a load or swap that unfits a graph of the model, the command warns of the graph, with the reason.
 func TestLoadThatUnfitsAGraph(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rows.onnx")
 	write := func(input string) {
@@ -163,8 +163,8 @@ func TestLoadThatUnfitsAGraph(t *testing.T) {
 	}
 }
 
-// TestModelFiles: an argument is a file when it is a path or ends in .onnx, or when a file of the working directory has the name and a kind of
-// worker loads it.
+// An argument is a file if the argument is a path or ends in .onnx, or if a file of this name is in the working
+// directory and a kind of worker loads the file.
 func TestModelFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"red.py", "motion", "notes.txt"} {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// addKey adds a key to a file and returns it.
+// addKey adds a key to a file and returns the key.
 func addKey(t *testing.T, file, name, roles string) string {
 	t.Helper()
 	key, stderr, code := millrace(t, "keys", "add", file, name, "--role", roles)
@@ -21,8 +21,8 @@ func addKey(t *testing.T, file, name, roles string) string {
 	return strings.TrimSpace(key)
 }
 
-// TestToken: a command takes the key of a server from a file, the variable or a flag, in the
-// reverse order of precedence, and the address from its own variable before that of the server.
+// A command takes the server's key from a file, the variable or a flag, in the reverse order of precedence. The
+// commands' variable for the address takes precedence over the server's variable.
 func TestToken(t *testing.T) {
 	dir := t.TempDir()
 	keys, file, empty := filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "token"), filepath.Join(dir, "empty")
@@ -97,7 +97,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenStaysHere: programs that a command starts have not the variable with the key.
+// Programs started by a command do not get the variable with the key.
 func TestTokenStaysHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")

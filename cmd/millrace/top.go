@@ -52,7 +52,7 @@ Rates are of the last interval. If the output is not a terminal, the views are w
 	return c
 }
 
-// top asks a server for its state and shows what has changed.
+// top asks a server for its state and shows changes.
 type top struct {
 	host     *remote
 	client   *client.Client
@@ -101,7 +101,7 @@ func (t *top) print(ctx context.Context) error {
 	}
 }
 
-// write writes one view to an output that is not a screen.
+// write writes one view to an output other than a screen.
 func (t *top) write(v topView) error {
 	if t.asJSON {
 		return json.NewEncoder(t.out).Encode(v)
@@ -129,8 +129,7 @@ func (t *top) style() topStyle {
 	return topStyle(isTerminal(t.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
 }
 
-// The sequences that begin and end the use of the terminal's second screen, without a
-// cursor.
+// Escape sequences that begin and end the use of the terminal's alternate screen, without a cursor.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -179,7 +178,7 @@ func (t *top) screen(ctx context.Context) (err error) {
 	}
 }
 
-// topAnswer is a sample, or why there is none.
+// topAnswer is a sample, or the error of sampling.
 type topAnswer struct {
 	topSample
 	err error
@@ -221,7 +220,7 @@ func readKeys(in io.Reader, quit func()) {
 	}
 }
 
-// draw replaces what is on the screen.
+// draw replaces the content of the screen.
 func (t *top) draw(v topView) error {
 	width, height := 80, 24
 	if f, ok := t.out.(*os.File); ok {

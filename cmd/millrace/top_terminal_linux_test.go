@@ -19,7 +19,7 @@ import (
 	"millrace/stream"
 )
 
-// terminal is a pseudo-terminal with a program in it.
+// terminal is a pseudo-terminal with a program inside.
 type terminal struct {
 	t    *testing.T
 	user *os.File // where a person reads and types
@@ -28,7 +28,7 @@ type terminal struct {
 	done chan error
 
 	mu   sync.Mutex
-	text bytes.Buffer // all that was written
+	text bytes.Buffer // all text written so far
 	more chan struct{}
 }
 
@@ -101,14 +101,14 @@ func (x *terminal) read() {
 	}
 }
 
-// all returns all that was written.
+// all returns all text written so far.
 func (x *terminal) all() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.text.String()
 }
 
-// screen waits for a whole view that has what is wanted, and returns its lines.
+// screen waits for a whole view accepted by wanted, and returns the view's lines.
 func (x *terminal) screen(what string, wanted func(lines []string) bool) (found []string) {
 	x.t.Helper()
 	x.until("a view with "+what, func(text string) bool {
@@ -124,8 +124,8 @@ func (x *terminal) screen(what string, wanted func(lines []string) bool) (found 
 	return found
 }
 
-// until waits until all that was written is as wanted, and returns it. What a program
-// writes right before it ends may come after its end.
+// until waits until wanted accepts all text written so far, and returns the text. Text written by a program right
+// before its end may arrive after the program's end.
 func (x *terminal) until(what string, wanted func(text string) bool) string {
 	x.t.Helper()
 	limit := time.After(20 * time.Second)
@@ -149,7 +149,7 @@ func (x *terminal) key(k string) {
 	}
 }
 
-// has returns a check for a view with a line that has all the words.
+// has returns a check for a view with a line with all the words.
 func has(words ...string) func([]string) bool {
 	return func(lines []string) bool {
 	next:
@@ -227,7 +227,7 @@ func TestTopInATerminal(t *testing.T) {
 	}
 }
 
-// TestTopColours checks that a terminal has colours without NO_COLOR.
+// A terminal has colours without NO_COLOR.
 func TestTopColours(t *testing.T) {
 	_, addr := serve(t, "--model", "echo=identity")
 	x := openTerminal(t, 100, 30, command(t, "top", "--interval", "100ms", "--addr", addr))

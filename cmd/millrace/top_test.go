@@ -10,7 +10,7 @@ import (
 	"millrace/client"
 )
 
-// TestTopOnce checks the forms that are not a screen, and a server that is not there.
+// The output forms other than a screen, and a missing server.
 func TestTopOnce(t *testing.T) {
 	p, addr := serve(t, "--model", "echo=identity")
 	out, stderr, code := millrace(t, "top", "--once", "--interval", "100ms", "--addr", addr)
@@ -33,7 +33,7 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// TestTopView compares rates with the counters that they come from.
+// TestTopView compares rates with their counters.
 func TestTopView(t *testing.T) {
 	began := time.Now()
 	at := func(seconds float64, m client.ModelStatus, s client.ServerStream) topSample {
@@ -53,7 +53,7 @@ func TestTopView(t *testing.T) {
 	if v.Seconds != 2 || v.CPU != 0.5 || m.In != 10 || m.Results != 2 || m.Drops != 3 || m.Errors != 0.5 || m.P50 != 1.5 || s.FPS != 10 || s.AgeSeconds != 3 {
 		t.Errorf("%+v", v)
 	}
-	v = newTopView("a", now, before) // a model that was loaded again
+	v = newTopView("a", now, before) // counters that fell, as after a reload
 	if m := v.Models[0]; m.In < 0 || m.Results < 0 {
 		t.Errorf("%+v", m)
 	}

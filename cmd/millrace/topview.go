@@ -19,7 +19,7 @@ type topSample struct {
 	streams []client.ServerStream
 }
 
-// topView is what has happened between two samples. Rates are per second.
+// topView is the change between two samples. Rates are per second.
 type topView struct {
 	Addr          string    `json:"addr"`
 	Version       string    `json:"version"`
@@ -75,14 +75,14 @@ type topStream struct {
 	Error      string  `json:"error,omitempty"`
 }
 
-// newTopView compares two samples; an empty one is none.
+// newTopView compares two samples; an empty sample means no sample.
 func newTopView(addr string, before, now topSample) topView {
 	b, n := &before.status, &now.status
 	v := topView{
 		Addr: addr, Version: n.Version, State: n.State, Time: n.Time, UptimeSeconds: n.UptimeSeconds,
 		Process: n.Process, Memory: n.Memory, Connections: n.Connections, Sessions: n.Sessions, Models: []topModel{}, Streams: []topStream{},
 	}
-	same := b.Started.Equal(n.Started) // otherwise the server is another one, and its counters have begun again
+	same := b.Started.Equal(n.Started) // otherwise the server was restarted, and the counters too
 	if same {
 		v.Seconds = n.Time.Sub(b.Time).Seconds()
 		v.CPU = rate(b.Process.CPUSeconds, n.Process.CPUSeconds, v.Seconds)
@@ -144,7 +144,7 @@ func newTopStream(before, now *client.ServerStream, v topView) topStream {
 	return s
 }
 
-// rate returns how fast a counter rises. One that has fallen has begun again at 0.
+// rate returns the rise of a counter per second. A lower counter has restarted at 0.
 func rate[T uint64 | float64](before, now T, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -181,15 +181,14 @@ func (on topStyle) paint(color, text string) string {
 	return color + text + "\x1b[0m"
 }
 
-// lines returns the view as lines of at most width characters, and at most height of
-// them; a height of 0 is no bound.
+// lines returns the view as lines of at most width characters, and at most height lines; height 0 means no limit.
 func (v *topView) lines(width, height int, style topStyle) []string {
 	out := v.head(width, style)
 	models, streams := v.modelLines(width, style), v.streamLines(width, style)
 	if height > 0 {
 		room := max(height-len(out), 0)
 		share := room
-		if len(streams) > 0 { // each has half of the room, and what the other does not need
+		if len(streams) > 0 { // each table gets half of the room, and the unused room of the other table
 			share = max(room/2, room-len(streams)-1)
 		}
 		models = cutLines(models, share, width, style)
@@ -208,7 +207,7 @@ func (v *topView) lines(width, height int, style topStyle) []string {
 	return out
 }
 
-// cutLines returns at most n lines; the last one says how many are left out.
+// cutLines returns at most n lines; the last line has the number of lines left out.
 func cutLines(lines []string, n, width int, style topStyle) []string {
 	if len(lines) <= n {
 		return lines
@@ -251,8 +250,8 @@ func (v *topView) head(width int, style topStyle) []string {
 		"")
 }
 
-// column is a column of a table: its title, and its width. The first one takes what is
-// left, and its texts stand at the left. In a narrow terminal the last ones are left out.
+// column is a column of a table: its title and width. The first column takes the remaining width and is left-aligned.
+// In a narrow terminal the last columns are left out.
 type column struct {
 	title string
 	width int
@@ -261,7 +260,7 @@ type column struct {
 // leastName is the least width of the first column.
 const leastName = 8
 
-// tableLine returns the cells as one line.
+// tableLine returns the cells as a line.
 func tableLine(columns []column, width int, cells []string) string {
 	rest, n := width, 1
 	for _, c := range columns[1:] {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// freePort returns an address of this machine that nobody listens at.
+// freePort returns an address of this machine without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func freePort(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// upstreamConfig is of a server whose models others forward to.
+// upstreamConfig configures a server with the models to forward to.
 const upstreamConfig = `
 api_key: geheim
 models:
@@ -37,8 +37,8 @@ models:
 `
 
 // TestRemote forwards to a second server over both protocols: tensors with and without a batch axis, strings, and
-// models that take anything; a deadline is passed on. The second server is killed in the middle: every request is
-// answered, the model is not ready meanwhile, and it recovers when the second server is there again.
+// models that take anything; deadlines are passed on. After a kill of the second server in the middle, every request
+// is answered, the model is not ready meanwhile, and recovers with the second server.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"http", "grpc", ""} {
@@ -129,7 +129,7 @@ func testKilled(t *testing.T, addr, httpAddr string, infer func(model, body stri
 				}
 				mu.Unlock()
 				if code != http.StatusOK {
-					time.Sleep(time.Millisecond) // as a client waits that is told to try later
+					time.Sleep(time.Millisecond) // like a client told to retry later
 				}
 			}
 		})
@@ -176,8 +176,8 @@ func testKilled(t *testing.T, addr, httpAddr string, infer func(model, body stri
 	}
 }
 
-// TestRemoteChanged: a second server that comes back with other inputs of a model is not asked for answers. Requests and the log say
-// what to do, the log once, and a load of the model here serves the new one.
+// A second server that returns with changed inputs of a model gets no requests. Requests and the log give advice, the
+// log once, and a load of the model here serves the new model.
 func TestRemoteChanged(t *testing.T) {
 	t.Parallel()
 	file, upAddr := filepath.Join(t.TempDir(), "up.yaml"), freePort(t)

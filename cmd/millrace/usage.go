@@ -25,7 +25,7 @@ func (u usageError) Unwrap() error { return u.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// statusError is a failure with an exit status of its own.
+// statusError is a failure with its own exit status.
 type statusError struct {
 	error
 	status int
@@ -33,8 +33,7 @@ type statusError struct {
 
 func (s statusError) Unwrap() error { return s.error }
 
-// wrongUsage returns an argument check whose errors are wrong usage and say which
-// arguments the command takes.
+// wrongUsage returns an argument check whose errors are wrong usage and name the command's arguments.
 func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		_, takes, _ := strings.Cut(c.Use, " ")
@@ -76,7 +75,7 @@ func notACommand(c *cobra.Command, word string) error {
 	return usagef("%q is not a command of %s%s", word, nameOf(c), hint)
 }
 
-// flagError says what is wrong with a flag. It begins with the flag.
+// flagError describes the mistake in a flag, beginning with the flag.
 func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return pflag.ErrHelp
@@ -107,7 +106,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// usualFlags says what to write instead of flags that other servers have.
+// usualFlags maps flags of other servers to advice for this server.
 var usualFlags = map[string]string{
 	"--port": "--http 127.0.0.1:PORT", "--host": "--http HOST:PORT", "--bind": "--http HOST:PORT", "--address": "--http HOST:PORT",
 	"--workers": "--replicas", "--instances": "--replicas", "--num-workers": "--replicas", "--reload": "--watch",
@@ -139,8 +138,7 @@ func wanted(typ string) string {
 	return "a " + typ
 }
 
-// notZero returns an error for a flag with the value 0: internally, 0 means that the flag
-// was not given.
+// notZero returns an error for a flag with the value 0: internally, 0 means that the flag was not given.
 func notZero(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if f := flags.Lookup(name); f != nil && f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
@@ -150,7 +148,7 @@ func notZero(flags *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// without returns an error for a flag that was given and has no effect; why is the reason.
+// without returns an error for a given flag without effect; why is the reason.
 func without(flags *pflag.FlagSet, why string, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) {
@@ -160,5 +158,4 @@ func without(flags *pflag.FlagSet, why string, names ...string) error {
 	return nil
 }
 
-// milliseconds returns the duration of a flag that counts milliseconds.
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -50,7 +50,7 @@ func usersOf(path string, missing bool) ([]access.User, error) {
 	return users, nil
 }
 
-// readPassword reads a password: twice from a terminal, which does not show it, otherwise a line of standard input.
+// readPassword reads a password: twice from a terminal, without echo, otherwise a line of standard input.
 func readPassword(c *cobra.Command) (password string, err error) {
 	if file, ok := c.InOrStdin().(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		var typed [2]string

@@ -11,7 +11,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestUsers: a user who is added with a password logs in with it, and not after the removal; the password is in no file and no list.
+// A user added with a password can log in with the password, but not after the removal. The password is in no file
+// and no list.
 func TestUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
 	run := func(stdin string, args ...string) (string, int) {
@@ -76,7 +77,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestUsersExamples runs the examples of the help, in a shell: the password that is given to users passwd is the one to log in with.
+// TestUsersExamples runs the examples of the help in a shell. The password set by users passwd is valid for the
+// login.
 func TestUsersExamples(t *testing.T) {
 	const password = `a longer \n password 100%`
 	dir := t.TempDir()
@@ -100,7 +102,7 @@ func TestUsersExamples(t *testing.T) {
 	ran := 0
 	for line := range strings.Lines(usersExamples) {
 		if strings.Contains(line, "millrace serve") {
-			continue // ends when it is told to: it is run above
+			continue // runs until stopped: tested above
 		}
 		c := command(t)
 		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", line}

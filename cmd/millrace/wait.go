@@ -9,14 +9,14 @@ import (
 	"millrace/client"
 )
 
-// How long commands wait for a model that is being loaded, and the time between two requests for its state.
+// Time limit of commands that wait for a loading model, and the interval between two requests for the model's state.
 const (
 	loadWait  = 2 * time.Minute
 	waitPause = 200 * time.Millisecond
 )
 
-// waitLoaded waits while the server loads the model, for loadWait at most, and tells so on w. The request that follows reports
-// every other state of the model, so that waitLoaded returns an error only when ctx ends or the time is over.
+// waitLoaded waits while the server loads the model, for at most loadWait, with a message on w. The next request
+// reports every other state of the model, so waitLoaded returns an error only when ctx ends or the time is over.
 func waitLoaded(ctx context.Context, cl *client.Client, model string, w io.Writer) error {
 	told := false
 	limit := time.NewTimer(loadWait)
@@ -37,7 +37,7 @@ func waitLoaded(ctx context.Context, cl *client.Client, model string, w io.Write
 	return nil
 }
 
-// loading reports whether a model is being loaded and no version of it is ready.
+// loading reports whether a model is being loaded and no version of the model is ready.
 func loading(ctx context.Context, cl *client.Client, model string) bool {
 	rows, err := cl.Index(ctx)
 	if err != nil {

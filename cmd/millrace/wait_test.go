@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestWaits: health --wait waits for a server that starts, and infer, bench and stream wait for a model that is being loaded.
+// health --wait waits for the start of a server; infer, bench and stream wait for a loading model.
 func TestWaits(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
 	file, opened := filepath.Join(dir, "slow.py"), filepath.Join(dir, "opened")

@@ -117,7 +117,7 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	return q.Frame(m)
 }
 
-// generate calls frames.Generate within the limit on parallel decoding.
+// generate calls frames.Generate. Long computations take turns (package bulk).
 func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
 	if bulk.Begin(len(body)) {
 		defer bulk.End()
