@@ -15,8 +15,8 @@ import (
 	"millrace/workers"
 )
 
-// numbered answers each request with the number of its run and its payload. Payloads that
-// begin with "fail" fail, and those that begin with "part" have a part before their ending.
+// numbered answers each request with the number of its run and its payload. A payload beginning with "fail" fails; a
+// payload beginning with "part" gets a partial result before the ending.
 type numbered struct{ workers.Base }
 
 var runs atomic.Int64
@@ -74,7 +74,7 @@ func newCached(t *testing.T, cfg workers.Config) *cached {
 	return &cached{d, one, t}
 }
 
-// ask returns the answer's text, or its error's.
+// ask returns the text of the answer or of the error.
 func (c *cached) ask(f stream.Frame) string {
 	r, err := c.one.Infer(c.t.Context(), c.backend.owner(), "m", "", f)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 	}
 }
 
-// A request that may be answered in parts fills the cache, too.
+// A request that permits partial results fills the cache, too.
 func TestAnswersInPartsFillTheCache(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
 	r, err := c.one.InferStream(t.Context(), c.backend.owner(), "m", "", text("a"), func(*stream.Result) error { return nil })
@@ -160,7 +160,7 @@ func TestErrorsAndPartsAreNotCached(t *testing.T) {
 	}
 }
 
-// TestReloadedModel: the model that replaces another one does not answer with its results.
+// TestReloadedModel: a model does not answer with cached results of the model replaced.
 func TestReloadedModel(t *testing.T) {
 	cfg := workers.Config{Name: "m", Kind: "numbered", Cache: workers.Cache{Size: 1 << 20}}
 	c := newCached(t, cfg)
@@ -212,7 +212,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNotCached: a frame of a stream is a new one, even if it looks the same.
+// TestStreamsAreNotCached: a frame of a stream is always new, even with known content.
 func TestStreamsAreNotCached(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
 	c.ask(text("a"))

@@ -2,13 +2,13 @@ package ingest
 
 import "log/slog"
 
-// Changes are the names of the models, or of the server streams, that another configuration has added, changed and removed.
+// Changes lists the models, or server streams, added, changed and removed by another configuration.
 type Changes struct{ Added, Changed, Removed []string }
 
 // Empty reports whether nothing has changed.
 func (c *Changes) Empty() bool { return len(c.Added)+len(c.Changed)+len(c.Removed) == 0 }
 
-// Attr returns the changes for the log, without the lists that are empty.
+// Attr returns the changes for the log, without empty lists.
 func (c *Changes) Attr(key string) slog.Attr {
 	var lists []any
 	for _, l := range []struct {

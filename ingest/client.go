@@ -113,8 +113,8 @@ func (c *Client) Renew(n access.Need) (*Client, error) {
 	return now, nil
 }
 
-// Within returns the client for a call of a program that the client may use: the client may also use the
-// models of the program, whose names are PROGRAM.MODEL.
+// Within returns the client for a call of a permitted program: the client may also use the models of the program,
+// named PROGRAM.MODEL.
 func (c *Client) Within(program string) *Client {
 	if c.entered() != nil || !c.of.Limited() || c.of.AllowsModel(program) != nil {
 		return c
@@ -372,7 +372,8 @@ func (m *models) Load(ctx context.Context, name string, how Load) (Loaded, error
 	if err := m.may(name); err != nil {
 		return Loaded{}, err
 	}
-	if m.of.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) { // which could name the files and steps of others
+	// params, config and files could name the files and steps of other models
+	if m.of.Limited() && (len(how.Params) > 0 || how.Config != nil || how.Files != nil) {
 		return Loaded{}, stream.Errorf(stream.PermissionDenied, "parameters", "%s is limited to the models %s, and may load them only as they are configured", m.of.Name, strings.Join(m.of.Models, ", "))
 	}
 	if m.owner {

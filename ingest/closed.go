@@ -2,8 +2,8 @@ package ingest
 
 import "millrace/stream"
 
-// ClosedError is what the client of a stream to model is told when the server has closed it for why; nil where that is the
-// client's doing, or the end of its connection.
+// ClosedError is the error for the client of a stream to model after the server closed the stream for why; nil when
+// the client closed the stream or its connection ended.
 func ClosedError(why stream.CloseReason, model string) error {
 	switch why {
 	case stream.ByUnload:

@@ -9,7 +9,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// Access is what a gate needs of an access.Access. All methods are safe for concurrent use. See the methods of
+// Access is the part of access.Access needed by a gate. All methods are safe for concurrent use. See the methods of
 // access.Access.
 type Access interface {
 	Required() bool
@@ -93,7 +93,7 @@ func (g *Gate) judge(p *access.Principal, n access.Need) error {
 	return err
 }
 
-// count counts a call of a client that is known: nil, or why it is refused.
+// count counts a call of a known client; err is nil, or the reason of the refusal.
 func (g *Gate) count(err error) {
 	if err != nil {
 		g.access.Count(access.Denied)
@@ -174,10 +174,10 @@ func (g *Gate) Owner() *Client {
 	return g.owner
 }
 
-// Count counts the outcome of credentials that the adapter itself checks, such as a ticket.
+// Count counts the outcome of credentials checked by the adapter itself, for example a ticket.
 func (g *Gate) Count(o access.Outcome) { g.access.Count(o) }
 
-// Audit writes a line of the audit log, where the server has one.
+// Audit writes a line of the audit log, if any.
 func (g *Gate) Audit(a access.Act) { g.access.Audit(a) }
 
 // Required reports whether clients need credentials.
@@ -186,8 +186,8 @@ func (g *Gate) Required() bool { return g.access.Required() }
 // State returns whether the server is ready or draining.
 func (g *Gate) State() State { return g.backend.State() }
 
-// Memory returns the pool from which frames are leased.
+// Memory returns the pool for leases of frames.
 func (g *Gate) Memory() *buf.Pool { return g.backend.Memory() }
 
-// Settings returns the settings of the backend that clients may change, if there are any.
+// Settings returns the backend's settings that clients may change, if any.
 func (g *Gate) Settings() (Settings, bool) { s, ok := g.backend.(Settings); return s, ok }

@@ -11,7 +11,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// everything is a backend whose every method answers.
+// everything is a backend in which every method succeeds.
 type everything struct{ memory *buf.Pool }
 
 func (everything) Open(string, string, stream.Options, stream.Sink) (*stream.Stream, error) {
@@ -42,7 +42,7 @@ func (everyModel) Load(context.Context, string, Load) (Loaded, error) {
 func (everyModel) Unload(context.Context, string, Unload) error { return nil }
 func (everyModel) Scale(context.Context, string, int) error     { return nil }
 
-// uses returns which of the methods of a client do something for model a.
+// uses returns the methods of a client that succeed for model a.
 func uses(t *testing.T, c *Client) (did []string) {
 	models, f := c.Models(), stream.Frame{}
 	_, err := c.Open("a", "", stream.Options{}, nil)
@@ -67,7 +67,7 @@ func uses(t *testing.T, c *Client) (did []string) {
 	return did
 }
 
-// keyed knows the clients whose only key is the name of a principal.
+// keyed knows clients whose only key is the name of a principal.
 type keyed struct {
 	*access.Access
 	principals map[string]*access.Principal
@@ -81,7 +81,8 @@ func (k keyed) Identify(_ context.Context, c access.Credentials) (*access.Princi
 	return nil, stream.Errorf(stream.Unauthenticated, "", "the key is missing")
 }
 
-// TestForgottenIsRefused: what an adapter forgets is refused: a client that never entered, a gate that nobody has opened, a call without a role.
+// TestForgottenIsRefused: the gate refuses a client that never entered, a call before the gate opens, and a call
+// without a role.
 func TestForgottenIsRefused(t *testing.T) {
 	all := &access.Principal{Key: "all", Name: "all", Roles: role.All}
 	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{"all": all, "none": {Key: "none", Name: "none"}}})
@@ -128,8 +129,8 @@ func TestForgottenIsRefused(t *testing.T) {
 	}
 }
 
-// TestLimitedClients: a client that is limited to some models uses these, lists these, and loads them as they are configured; a call about the
-// server as a whole is refused.
+// TestLimitedClients: a client limited to some models uses, lists and loads only these models, with the configured
+// settings; calls about the whole server are refused.
 func TestLimitedClients(t *testing.T) {
 	gate := NewGate(everything{buf.NewPool(0)}, keyed{access.Everybody(access.Quotas{}), map[string]*access.Principal{
 		"a": {Key: "a", Name: "a", Roles: role.All, Models: []string{"a*"}}, "b": {Key: "b", Name: "b", Roles: role.All, Models: []string{"b"}},
@@ -138,7 +139,8 @@ func TestLimitedClients(t *testing.T) {
 		return gate.Enter(t.Context(), access.Credentials{Keys: []string{key}}, n)
 	}
 	a, err := enter("a", access.Need{Role: role.Manage, Scope: access.LaterScope})
-	if did := uses(t, a); err != nil || len(did) != 12 { // not: a call about all, a load with parameters, an unload of other models
+	// the others: a call about all models, a load with parameters, an unload of other models
+	if did := uses(t, a); err != nil || len(did) != 12 {
 		t.Errorf("%q, %v", did, err)
 	}
 	if rows, _ := a.Models().Statistics("", ""); len(rows) != 1 || rows[0].Model != "a" {
@@ -148,7 +150,7 @@ func TestLimitedClients(t *testing.T) {
 		t.Error(err)
 	}
 	b, err := enter("b", access.Need{Role: role.Manage, Scope: access.ClientScope})
-	if did := uses(t, b); err != nil || len(did) != 3 { // its role, its statistics, its list
+	if did := uses(t, b); err != nil || len(did) != 3 { // a role, statistics, and a list
 		t.Errorf("%q, %v", did, err)
 	}
 	in, f := b.Within("b"), stream.Frame{}
@@ -167,7 +169,8 @@ func TestLimitedClients(t *testing.T) {
 	}
 }
 
-// TestQuotasOfAClient: the requests, streams, frames and loads of a client are charged to its account, and none of the owner's.
+// TestQuotasOfAClient: requests, streams, frames and loads of a client are charged to the client's account; the owner
+// is not charged.
 func TestQuotasOfAClient(t *testing.T) {
 	one := 1
 	gate := NewGate(everything{buf.NewPool(0)}, access.Everybody(access.Quotas{Requests: 2. / 3600, Frames: 1. / 3600, Loads: 1. / 3600, Streams: &one, Burst: time.Hour}))

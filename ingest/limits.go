@@ -6,8 +6,7 @@ import (
 	"millrace/internal/codec"
 )
 
-// Limits bound what clients may send, for all adapters. Zero fields take their
-// defaults.
+// Limits bound the input of clients, for all adapters. Zero fields mean the defaults.
 type Limits struct {
 	MaxBody        int `yaml:"max_body" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"largest body of an HTTP request"`
 	MaxMessage     int `yaml:"max_message" default:"8MiB" min:"1KiB" max:"1GiB" unit:"bytes" advanced:"yes" help:"largest WebSocket or gRPC message"`

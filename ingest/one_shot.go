@@ -12,16 +12,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// maxIdle is the most unused streams that a OneShot keeps for each model.
+// maxIdle is the most unused streams kept by a OneShot per model.
 const maxIdle = 256
 
-// maxReopened is how often a request opens another stream when its new stream was ended by a swap.
+// maxReopened is the most further streams for a request whose new stream was ended by a swap.
 const maxReopened = 3
 
-// OneShot sends one-shot requests, which have one frame each: those of REST, gRPC and
-// native calls. Each request has its own stream, which a later request uses again, so
-// that one-shot requests share batches and fairness with other streams. It is safe for
-// concurrent use.
+// OneShot sends one-shot requests of one frame each, for REST, gRPC and native calls. Each request has its own stream
+// during the request; later requests reuse the stream. One-shot requests thus share batches and fairness with other
+// streams. OneShot is safe for concurrent use.
 type OneShot struct {
 	backend  Backend
 	protocol string
@@ -32,28 +31,26 @@ type OneShot struct {
 	closed bool
 }
 
-// target is where a request goes: chosen is the version for one whose client named none
-// in version, "" = the only one.
+// target is the destination of a request: when version is "", chosen is the version chosen by weight, "" = the only
+// version.
 type target struct{ model, version, chosen string }
 
-// NewOneShot returns a OneShot that sends to the backend behind a gate the requests of a protocol,
-// which traces name. Requests for models that are not loaded are counted in noModel.
+// NewOneShot returns a OneShot for the backend behind a gate. protocol is the protocol's name in traces. Requests for
+// models that are not loaded are counted in noModel.
 func NewOneShot(gate *Gate, protocol string, noModel *stream.FrameCounts) *OneShot {
 	return &OneShot{backend: gate.backend, protocol: protocol, noModel: noModel, idle: make(map[target]*exchangePool)}
 }
 
-// exchangePool holds the exchanges with one target that no request uses, under
-// OneShot.mu.
+// exchangePool holds the unused exchanges with a target. OneShot.mu guards the pool.
 type exchangePool struct{ free []*exchange }
 
-// exchange is a stream that takes one request at a time, and its sink.
+// exchange is a stream for one request at a time, and the stream's sink.
 type exchange struct {
-	pool   *exchangePool // where it returns to: saves a lookup by the target's names
+	pool   *exchangePool // for the return of the exchange without a lookup by names
 	stream *stream.Stream
-	result chan *stream.Result // with room for the one ending, so that Push never blocks
+	result chan *stream.Result // capacity 1, for the only ending: Push never blocks
 	ended  atomic.Bool         // Done was called
-	// partial says that the request had partial results, which nobody took. It is written
-	// before the ending is pushed.
+	// partial says that partial results of the request were discarded. Written before the ending is pushed.
 	partial bool
 }
 
@@ -70,11 +67,10 @@ func (x *exchange) Push(r *stream.Result) {
 // Done implements stream.Sink.
 func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 
-// Infer submits one frame of a client, to whom it is charged, and returns its ending, which the caller must
-// release. It takes over f.Lease in every case. A drop or a failure is returned as an error: the
-// frame's own coded error, or Overloaded or Timeout for a drop; the result that comes with
-// it, if the frame was accepted, is released and says which trace it belonged to. When ctx
-// ends first, the frame ends with its error.
+// Infer submits a frame, charges the client, and returns the frame's ending; the caller must release the ending.
+// Infer always takes over f.Lease. A drop or a failure is returned as an error: the frame's own coded error, or
+// Overloaded or Timeout for a drop. With the error of an accepted frame Infer also returns the result, already
+// released, for its trace ids. When ctx ends first, the frame ends with ctx's error.
 func (o *OneShot) Infer(ctx context.Context, client *Client, model, version string, f stream.Frame) (*stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := o.Refuse(client, model, version, &f, err)
@@ -93,8 +89,8 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 			return nil, err
 		}
 		if err := x.stream.Offer(f); err != nil {
-			// Its stream is from before an unload or a swap: open another one. A swap may also end a new stream before its
-			// first frame, when the model has other inputs or outputs now.
+			// The stream was opened before an unload or swap: open another stream. A swap may also end a new stream
+			// before its first frame, when the model's inputs or outputs have changed.
 			code := stream.CodeOf(err)
 			if reused && code != stream.FlowControl || code == stream.Unloaded && attempt <= maxReopened {
 				continue
@@ -107,7 +103,7 @@ func (o *OneShot) Infer(ctx context.Context, client *Client, model, version stri
 	}
 }
 
-// InferIn is Infer for a request that may be part of a sequence: see Sequences.Infer.
+// InferIn is Infer for a request possibly in a sequence: see Sequences.Infer.
 func (o *OneShot) InferIn(ctx context.Context, client *Client, of Sequence, model, version string, f stream.Frame) (*stream.Result, error) {
 	if of.ID == (SequenceID{}) {
 		return o.Infer(ctx, client, model, version, f)
@@ -131,9 +127,9 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	return ending(r)
 }
 
-// wait returns the frame's ending, which is an error when ctx ends first.
+// wait returns the frame's ending; when ctx ends first, the ending is an error.
 func (x *exchange) wait(ctx context.Context) *stream.Result {
-	if ctx.Done() == nil { // avoids a select, which takes as long as all other steps here
+	if ctx.Done() == nil { // avoids a select, as expensive as all other steps here
 		return <-x.result
 	}
 	select {
@@ -143,13 +139,12 @@ func (x *exchange) wait(ctx context.Context) *stream.Result {
 	}
 	cause := context.Cause(ctx)
 	x.stream.Abandon(stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause))
-	return <-x.result // that error, or what was pushed at the same moment
+	return <-x.result // the error, or an ending pushed at the same time
 }
 
-// Refuse counts a request of a client that is refused with err before it has reached a stream. Want
-// of memory is a drop, as for requests that have reached one, although both are told as
-// an error.
-// It returns the ending, with the ids of the request's trace.
+// Refuse counts a client's request refused with err before a stream, and returns the ending with the trace ids of the
+// request. Lack of memory counts as a drop, as for requests in a stream, although the client receives an error for
+// both.
 func (o *OneShot) Refuse(client *Client, model, version string, f *stream.Frame, err error) *stream.Result {
 	if f.Account == nil {
 		f.Account = client.Core()
@@ -164,19 +159,17 @@ func (o *OneShot) Refuse(client *Client, model, version string, f *stream.Frame,
 	return counts.RefuseFrame(f, &stream.Options{Protocol: o.protocol}, "", err)
 }
 
-// ErrDecoupled returns the error of a request for one answer to a model that answers as
-// often as it likes.
+// ErrDecoupled returns the error of a request for a single answer to a model with any number of answers.
 func ErrDecoupled(m *stream.Model) error {
 	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once, and this call doesn't support models with decoupled transaction policy: ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
 	err.Err = ErrSeveral
 	return err
 }
 
-// ErrSeveral is wrapped by the error of a request for one answer that was answered several
-// times.
+// ErrSeveral is wrapped by the error of a request for a single answer that received several answers.
 var ErrSeveral = errors.New("several answers")
 
-// DropError returns the error that a one-shot request gets for a drop.
+// DropError returns the error of a dropped one-shot request.
 func DropError(why stream.Reason) error {
 	switch why {
 	case stream.Stale:
@@ -189,14 +182,13 @@ func DropError(why stream.Reason) error {
 	return stream.Errorf(stream.Overloaded, "", "the request was dropped (%s)", why)
 }
 
-// acquire returns an exchange with t that no request uses, and whether one used it
-// before.
+// acquire returns an exchange with t for exclusive use, and whether the exchange was used before.
 func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	for x := o.unused(t); x != nil; x = o.unused(t) {
 		if t.chosen == t.version || x.stream.Model().Version == t.chosen {
 			return x, true, nil
 		}
-		// It went on with another version when its own was unloaded, which is loaded again.
+		// The stream moved to another version during an unload, and the stream's own version is loaded again.
 		x.stream.Close(stream.ByClient)
 	}
 	x := &exchange{result: make(chan *stream.Result, 1)}
@@ -210,8 +202,8 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	x.stream = s
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.idle[t] == nil { // only now: models that do not exist get no place in the map
-		for _, pool := range o.idle { // of versions that are not served any more
+	if o.idle[t] == nil { // only now: unknown models get no place in the map
+		for _, pool := range o.idle { // of versions no longer served
 			pool.free = slices.DeleteFunc(pool.free, func(x *exchange) bool { return x.ended.Load() })
 		}
 		o.idle[t] = &exchangePool{}
@@ -220,7 +212,7 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	return x, false, nil
 }
 
-// unused returns an exchange with t that no request uses, or nil.
+// unused removes and returns an unused exchange with t, or nil.
 func (o *OneShot) unused(t target) *exchange {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +229,7 @@ func (o *OneShot) unused(t target) *exchange {
 	return nil
 }
 
-// release keeps the exchange for a later request, if that may use it.
+// release keeps the exchange for a later request if reuse is permitted.
 func (o *OneShot) release(x *exchange, reuse bool) {
 	if x.ended.Load() {
 		return
@@ -253,7 +245,7 @@ func (o *OneShot) release(x *exchange, reuse bool) {
 	}
 }
 
-// Close closes the unused streams; those in use close when their request ends.
+// Close closes the unused streams; a stream in use closes when its request ends.
 func (o *OneShot) Close() {
 	o.mu.Lock()
 	idle := o.idle

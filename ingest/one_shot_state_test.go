@@ -18,8 +18,7 @@ import (
 	"millrace/workers"
 )
 
-// counter answers with the number of frames it has seen of a stream, if it keeps a
-// state.
+// counter answers with the number of frames of a stream, if a state is kept.
 type counter struct {
 	workers.Base
 	stateful bool
@@ -47,8 +46,8 @@ func TestMain(m *testing.M) {
 	workers.Register(workers.Kind{Name: "plain", New: func() workers.Worker { return &counter{} }})
 	workers.Register(workers.Kind{Name: "stateful", New: func() workers.Worker { return &counter{stateful: true} }})
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
-		// It looks every ten seconds whether its server has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one per process
+		// The worker pool checks for the end of its server every ten seconds.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
@@ -58,7 +57,7 @@ func start(t *testing.T) (context.Context, *server.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This ends a test that hangs.
+	// The time-out ends a hanging test.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -86,8 +85,7 @@ func call(ctx context.Context, t *testing.T, s *server.Server) byte {
 	return r.Outputs[0].Data[0]
 }
 
-// A caller never gets the state of an earlier one, also when the model keeps states
-// only since a swap.
+// A caller never gets the state of an earlier caller, even when only a swap made the model stateful.
 func TestCallsShareNoState(t *testing.T) {
 	ctx, s := start(t)
 	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain"}, true); err != nil {
@@ -104,7 +102,7 @@ func TestCallsShareNoState(t *testing.T) {
 	}
 }
 
-// Swaps lose no call, also of a model that keeps state, for which each opens a stream.
+// Swaps lose no call, even of a stateful model, for which each call opens a stream.
 func TestCallsDuringSwaps(t *testing.T) {
 	ctx, s := start(t)
 	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "stateful"}, true); err != nil {
@@ -138,7 +136,7 @@ func TestCallsDuringSwaps(t *testing.T) {
 	wg.Wait()
 }
 
-// The rate of a model's streams does not apply to one-shot requests.
+// The rate limit of a model's streams does not apply to one-shot requests.
 func TestCallsHaveNoRate(t *testing.T) {
 	ctx, s := start(t)
 	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain", Policy: stream.Policy{MaxFPS: 0.1}}, true); err != nil {

@@ -8,24 +8,20 @@ import (
 	"millrace/stream"
 )
 
-// Bounds of the partial results of one request.
+// Bounds of a request's partial results.
 const (
-	// maxParts is the number of partial results that wait for the caller; a worker that
-	// emits more waits.
+	// maxParts is the number of partial results queued for the caller; with a full queue the worker waits.
 	maxParts = 64
-	// maxPartsWait is how long the worker waits for the caller, of all partial results of
-	// a request together. It is less than a run may take (limits.run), so that a slow
-	// caller does not look like a hung worker.
+	// maxPartsWait is the worker's longest wait for the caller, over all partial results of a request. maxPartsWait
+	// is less than the time limit of a run (limits.run), so that a slow caller does not look like a hung worker.
 	maxPartsWait = 10 * time.Second
 )
 
-// InferStream is Infer for requests that are answered more than once: it calls each with
-// every partial result, in order and in the caller's goroutine, and then returns the
-// ending as Infer does. A partial result is released when each returns. An error of each
-// ends the request with that error.
+// InferStream is Infer for requests with several answers: InferStream calls each with every partial result, in order
+// and in the caller's goroutine, and then returns the ending, as Infer does. A partial result is released when each
+// returns. An error of each ends the request with the same error.
 //
-// A worker that is more than 64 partial results ahead of each waits for it, for 10 s in
-// sum; then the request ends with FlowControl.
+// A worker more than 64 partial results ahead of each waits, for 10 s in sum; then the request ends with FlowControl.
 func (o *OneShot) InferStream(ctx context.Context, client *Client, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := o.Refuse(client, model, version, &f, err)
@@ -91,7 +87,7 @@ func (o *OneShot) InferStream(ctx context.Context, client *Client, model, versio
 	}
 }
 
-// ending returns the result of a request, or why it has none.
+// ending returns the result of a request, or the error.
 func ending(r *stream.Result) (*stream.Result, error) {
 	switch r.Outcome {
 	case stream.Failed:
@@ -99,7 +95,7 @@ func ending(r *stream.Result) (*stream.Result, error) {
 		return r, r.Err
 	case stream.Dropped:
 		r.Release()
-		if r.Err != nil { // it says what the reason does not
+		if r.Err != nil { // more specific than the reason
 			return r, r.Err
 		}
 		return r, DropError(r.Reason)
@@ -108,10 +104,10 @@ func ending(r *stream.Result) (*stream.Result, error) {
 	return r, nil
 }
 
-// parts is the sink of one request that is answered more than once.
+// parts is the sink of a request with several answers.
 type parts struct {
-	news chan struct{} // with room for one: there is something in waiting
-	room chan struct{} // with room for one: something was taken from waiting
+	news chan struct{} // capacity 1: waiting is not empty
+	room chan struct{} // capacity 1: an entry was removed from waiting
 	gone chan struct{} // closed when the caller takes no more
 
 	mu      sync.Mutex
@@ -132,7 +128,7 @@ func (p *parts) Push(r *stream.Result) {
 // Done implements stream.Sink.
 func (p *parts) Done(stream.CloseReason) {}
 
-// next returns the oldest result that waits, or nil.
+// next returns the oldest waiting result, or nil.
 func (p *parts) next() *stream.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +142,8 @@ func (p *parts) next() *stream.Result {
 	return r
 }
 
-// Room implements stream.Pacer. When the caller has gone, there is room: the stream
-// refuses what is emitted.
+// Room implements stream.Pacer. After the caller has left, Room returns nil at once: the stream refuses further
+// results.
 func (p *parts) Room() error {
 	for {
 		p.mu.Lock()

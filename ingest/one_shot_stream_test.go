@@ -42,7 +42,7 @@ func counted(n int) []uint32 {
 	return out
 }
 
-// TestInferStream: all partial results come in order, then the ending, which has none.
+// TestInferStream: all partial results come in order, then the ending without outputs.
 func TestInferStream(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "repeat"})
@@ -78,7 +78,7 @@ func TestInferStream(t *testing.T) {
 	}
 }
 
-// TestInferStreamOfOneAnswer: a model that answers once has no partial results.
+// TestInferStreamOfOneAnswer: a model with a single answer has no partial results.
 func TestInferStreamOfOneAnswer(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "plain"})
@@ -94,7 +94,7 @@ func TestInferStreamOfOneAnswer(t *testing.T) {
 	r.Release()
 }
 
-// TestInferOfSeveralAnswers: who takes one answer is told that there were more.
+// TestInferOfSeveralAnswers: a caller that takes a single answer receives an error about several answers.
 func TestInferOfSeveralAnswers(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "repeat"})
@@ -112,8 +112,8 @@ func TestInferOfSeveralAnswers(t *testing.T) {
 	}
 }
 
-// TestInferStreamEndsWithItsCaller: when the caller refuses a part, or its context ends,
-// the worker is free at once for the next request.
+// TestInferStreamEndsWithItsCaller: when the caller refuses a part, or the caller's context ends, the worker is free
+// at once.
 func TestInferStreamEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)
@@ -149,8 +149,8 @@ func TestInferStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestInferStreamCountsWhatItsCallerDoesNotTake: a request whose ending came before the caller failed
-// with a partial result is counted as one that could not be sent.
+// TestInferStreamCountsWhatItsCallerDoesNotTake: when the caller fails with a partial result after the ending, the
+// request counts as unsendable.
 func TestInferStreamCountsWhatItsCallerDoesNotTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)
@@ -167,8 +167,8 @@ func TestInferStreamCountsWhatItsCallerDoesNotTake(t *testing.T) {
 	})
 }
 
-// TestInferStreamBoundsWhatWaits: the worker waits for a slow caller, and the request of
-// a caller that takes nothing ends.
+// TestInferStreamBoundsWhatWaits: the worker waits for a slow caller; when the caller takes nothing, the request
+// ends.
 func TestInferStreamBoundsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newBackend(t)

@@ -9,7 +9,8 @@ import (
 	"millrace/workers"
 )
 
-// reloading is a backend whose model is unloaded and loaded again after each of the first opened streams, before its first frame.
+// reloading is a backend that unloads and reloads the model after opening each of the first streams, before the
+// stream's first frame.
 type reloading struct {
 	*backend
 	t     *testing.T
@@ -27,7 +28,8 @@ func (r *reloading) Open(model, version string, opts stream.Options, sink stream
 	return s, err
 }
 
-// TestStreamsEndedBeforeTheirFrame: a request whose new stream is ended before its frame goes to another stream, a bounded number of times.
+// TestStreamsEndedBeforeTheirFrame: when a new stream ends before the first frame, the request moves to another
+// stream, a bounded number of times.
 func TestStreamsEndedBeforeTheirFrame(t *testing.T) {
 	for times, want := range map[int32]stream.Code{1: "", 3: "", 4: stream.Unloaded} {
 		d := &reloading{backend: newBackend(t), t: t}

@@ -16,7 +16,7 @@ import (
 	"millrace/workers"
 )
 
-// gated answers each batch when the test lets it.
+// gated answers each batch when the test permits.
 type gated struct{ workers.Base }
 
 var (
@@ -39,7 +39,7 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// backend is a Backend over a manager. It counts the opened streams.
+// backend is a Backend over a manager, and counts the opened streams.
 type backend struct {
 	*workers.Manager
 	mem       *buf.Pool
@@ -51,7 +51,7 @@ type backend struct {
 
 func (d *backend) Models() ingest.Repository { return repository{Manager: d.Manager} }
 
-// owner is the server itself, who has no quotas.
+// owner is the server itself, without quotas.
 func (d *backend) owner() *ingest.Client { return ingest.NewGate(d, nil).Owner() }
 
 func (d *backend) Memory() *buf.Pool            { return d.mem }
@@ -134,7 +134,7 @@ func (d *backend) frame(data string) stream.Frame {
 	return stream.Frame{Payload: l.Bytes(), Lease: l}
 }
 
-// sole counts the frames whose memory it holds alone, so that it can add to their front.
+// sole counts the frames whose memory has no other holder, so that bytes can be prepended.
 type sole struct{ workers.Base }
 
 func init() {
@@ -157,8 +157,8 @@ func (*sole) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestFramesAreHeldOnce: nobody but the stream holds a frame's memory from the moment at which a worker can get it. One that does
-// not hold it alone answers with a copy.
+// TestFramesAreHeldOnce: only the stream holds a frame's memory once a worker can get the frame. With another holder,
+// the worker would have to answer with a copy.
 func TestFramesAreHeldOnce(t *testing.T) {
 	d := newBackend(t)
 	d.sequences = ingest.NewSequences(d)
@@ -204,7 +204,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 	if n := len(d.opened); n != 1 {
 		t.Fatalf("%d streams for one request at a time", n)
 	}
-	// An unload and a load between two requests: the stream has ended, and the request gets another one.
+	// An unload and a load between two requests end the stream; the second request gets another stream.
 	if err := d.Unload(context.Background(), "m", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +230,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A caller who gives up returns at once: one whose frame waits, and one whose frame
-// runs. Neither stream is used again.
+// A caller that gives up returns at once, whether its frame waits or runs. Neither stream is reused.
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
@@ -278,13 +277,12 @@ func TestCallersWhoLeave(t *testing.T) {
 	for _, s := range d.opened[:2] {
 		<-s.Finished()
 	}
-	if n := g.Stats().PlacesUsed; n != 1 { // that of the stream which is kept
+	if n := g.Stats().PlacesUsed; n != 1 { // the place of the kept stream
 		t.Fatalf("%d places", n)
 	}
 }
 
-// A caller that leaves while its frame waits frees its place at once, although the only worker
-// is in a run.
+// A caller that leaves while its frame waits frees its place at once, although the only worker is in a run.
 func TestCallersThatLeaveFreeTheirPlaces(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 2})

@@ -8,8 +8,8 @@ import (
 	"millrace/workers"
 )
 
-// TestInferStreamVersions: requests that name no version are spread by the weights of the
-// versions, and a version that is named is kept.
+// TestInferStreamVersions: requests without a version are spread by the versions' weights; a requested version is
+// kept.
 func TestInferStreamVersions(t *testing.T) {
 	d := newBackend(t)
 	split := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
@@ -43,9 +43,8 @@ func TestInferStreamVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsThatComeBack: requests that name no version go to the version that is chosen, also
-// when it was not served for a while, in which the streams of earlier requests went on with
-// another.
+// TestVersionsThatComeBack: requests without a version go to the chosen version, even when the version was unloaded
+// for a while and the streams of earlier requests moved to another version.
 func TestVersionsThatComeBack(t *testing.T) {
 	d := newBackend(t)
 	c := ingest.NewOneShot(ingest.NewGate(d, nil), "test", &d.noModel)

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// Requests counts the requests that an adapter works on, so that the adapter ends after them. S is
-// what a request needs of a running server. The zero value has none, and takes none before Open.
-// All methods but Drain may be called concurrently.
+// Requests counts an adapter's requests in progress, so that the adapter ends after the last. S is the part of a
+// running server needed by a request. The zero value has no requests, and accepts none before Open. All methods but
+// Drain may be called concurrently.
 type Requests[S any] struct {
 	service  atomic.Pointer[S]
 	inFlight atomic.Int64
 	closing  atomic.Bool
-	idle     chan struct{} // a request has ended after closing was set, which idle was made before
+	idle     chan struct{} // signals the end of a request after closing; made before closing is set
 }
 
 // Open lets requests begin.
 func (r *Requests[S]) Open(s *S) { r.service.Store(s) }
 
-// Service returns what Open was called with, or nil.
+// Service returns the argument of Open, or nil.
 func (r *Requests[S]) Service() *S { return r.service.Load() }
 
 // Closing reports whether Drain was called.
 func (r *Requests[S]) Closing() bool { return r.closing.Load() }
 
-// Begin counts a request that needs the server, or returns why it is not served. Each Begin
-// without an error needs an End.
+// Begin counts a request that needs the server, or returns the error of the refusal. Each Begin without an error
+// needs an End.
 func (r *Requests[S]) Begin() (*S, error) {
 	r.inFlight.Add(1)
 	s := r.service.Load()
@@ -40,7 +40,7 @@ func (r *Requests[S]) Begin() (*S, error) {
 	return s, nil
 }
 
-// End counts the end of a request that Begin has counted.
+// End counts the end of a request counted by Begin.
 func (r *Requests[S]) End() {
 	if r.inFlight.Add(-1) == 0 && r.closing.Load() {
 		select {
@@ -50,8 +50,8 @@ func (r *Requests[S]) End() {
 	}
 }
 
-// Drain refuses new requests with draining, and returns when those in flight have ended. When that
-// takes longer than limit, it calls late, which must end them. It is called once.
+// Drain refuses new requests with draining, and returns when all requests in flight have ended. After limit, Drain
+// calls late, which must end the remaining requests. Drain is called once.
 func (r *Requests[S]) Drain(limit time.Duration, late func()) {
 	r.idle = make(chan struct{}, 1)
 	r.closing.Store(true)

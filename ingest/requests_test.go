@@ -8,8 +8,8 @@ import (
 	"millrace/ingest"
 )
 
-// TestRequests: requests are refused before Open and from Drain on, which waits for those in flight,
-// and tells them when they take too long.
+// TestRequests: requests are refused before Open and from Drain on. Drain waits for the requests in flight, and calls
+// late after the limit.
 func TestRequests(t *testing.T) {
 	for name, took := range map[string]time.Duration{"in time": 5 * time.Second, "too long": time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

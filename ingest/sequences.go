@@ -10,8 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// SequenceID names a sequence of requests: by a text, or else by a number. The zero value
-// is none. A number and its digits as a text are different names.
+// SequenceID names a sequence of requests by a text or by a number. The zero value is no name. A number and its
+// digits as a text are different names.
 type SequenceID struct {
 	Text   string
 	Number uint64
@@ -25,51 +25,50 @@ func (id SequenceID) String() string {
 	return fmt.Sprint(id.Number)
 }
 
-// Sequence says to which sequence a request belongs. The zero value is none.
+// Sequence identifies the sequence of a request. The zero value is no sequence.
 type Sequence struct {
 	ID         SequenceID
-	Start, End bool // it is the first of them, the last
+	Start, End bool // the first request, the last request
 }
 
-// Sequences has the sequences of requests to models that keep state: each is a stream, with
-// its policy every, that stays open from one request to the next. All adapters share one
-// Sequences, so that the requests of a sequence may come by different protocols. Each client
-// has names of its own: those of another are not open for it. It is safe for concurrent use.
+// Sequences holds the sequences of requests to stateful models: a sequence is a stream, with the policy every, open
+// from one request to the next. All adapters share one Sequences, so that the requests of a sequence may come by
+// different protocols. Each client has its own names, and cannot reach the sequences of other clients. Sequences is
+// safe for concurrent use.
 //
-// A sequence ends after the answer to its last request, when it is idle, when another
-// one is started by its name, when one of its callers gives up, and with its model: a swap
-// or an unload. Its state goes with it; a later request that does not start a sequence is
-// refused, and never answered with another state.
+// A sequence ends after the answer to the last request, after an idle time, when a request starts another sequence
+// with the same name, when a caller gives up, and with the model: a swap or an unload. The state ends with the
+// sequence; a later request without Start is refused, and never answered with another state.
 type Sequences struct {
 	backend Backend
 	dead    atomic.Int64 // in all, and their stream has ended
 
 	mu   sync.Mutex
 	all  map[sequenceKey]*sequence
-	used map[string]int // sequences of a model, also those whose last answers are due
+	used map[string]int // sequences per model, including sequences whose last answers are due
 }
 
 type sequenceKey struct {
 	model, version string // as requested
 	id             SequenceID
-	// client is the account that has the sequence; nil = the owner's. The account holds places of
-	// stream.QuotaStreams and QuotaSequences meanwhile, so that it is not forgotten and made anew.
+	// client is the account of the sequence's client; nil = the owner's. A sequence in use holds places of
+	// stream.QuotaStreams and QuotaSequences, so that the account is not forgotten and replaced.
 	client *stream.Account
 }
 
-// sequence is an open sequence, and the sink of its stream. Locks nest in this order: mu,
-// Sequences.mu, the stream's, waiters.
+// sequence is an open sequence, and the sink of the sequence's stream. Locks nest in this order: mu, Sequences.mu,
+// the stream's lock, waiters.
 type sequence struct {
 	table  *Sequences
 	key    sequenceKey
 	stream *stream.Stream
 	idle   time.Duration
 
-	mu          sync.Mutex // held while a request is submitted, so that waiting has the stream's order
+	mu          sync.Mutex // held while a request is submitted, so that waiting has the order of the stream
 	outstanding int        // requests without their ending
 	timer       *time.Timer
-	idleAt      time.Time   // when it is idle for too long, if nothing is outstanding
-	closed      bool        // the stream was closed, and its place given back
+	idleAt      time.Time   // end of the idle time, if no request is outstanding
+	closed      bool        // the stream was closed, and its place released
 	retired     atomic.Bool // takes no further requests; set under mu
 
 	ended   atomic.Bool // Done was called
@@ -77,14 +76,14 @@ type sequence struct {
 	waiting []*SequenceCall // in the order of the stream
 }
 
-// NewSequences returns a Sequences that opens its streams with backend.
+// NewSequences returns a Sequences that opens streams with backend.
 func NewSequences(backend Backend) *Sequences {
 	return &Sequences{backend: backend, all: make(map[sequenceKey]*sequence), used: make(map[string]int)}
 }
 
-// Infer is OneShot.Infer for a request of a sequence. It waits for the requests of the
-// sequence before it. When ctx ends first the whole sequence ends, since its client does not
-// know whether the request is part of the state. Errors are those of Submit.
+// Infer is OneShot.Infer for a request of a sequence. Infer waits for the sequence's earlier requests. When ctx ends
+// first, the whole sequence ends, since the client cannot know whether the request is part of the state. The errors
+// are the errors of Submit.
 func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame) (*stream.Result, error) {
 	result := make(chan *stream.Result, 1)
 	call, r, err := t.Submit(one, client, model, version, of, f, func(r *stream.Result) { result <- r })
@@ -96,7 +95,7 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, mod
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
 		call.Abandon(stream.Errorf(stream.CodeOf(cause), "", "a call of sequence %s ended before its result, which ends the sequence: %w", of.ID, cause))
-		r = <-result // that error, or what was pushed at the same moment
+		r = <-result // the error, or an ending pushed at the same time
 	}
 	call.Finish()
 	if call.partial && r.Outcome == stream.Answered {
@@ -106,14 +105,12 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, client *Client, mod
 	return ending(r)
 }
 
-// Submit sends f as the next request of a sequence, and takes over f.Lease in every case.
-// ended is called with its ending, perhaps before Submit returns; it must not block, and
-// then owns the ending. Partial results are left out.
-// The caller must call Finish after that. For a request that is refused, it returns the
-// ending with the ids of its trace, as OneShot.Refuse. Errors: InvalidArgument, without
-// Start for a sequence that the client has not open; Overloaded, for
-// sequences.max; FlowControl, when too many requests of the sequence wait, and for
-// quotas.streams and quotas.sequences; those of the model.
+// Submit sends f as the next request of a sequence, and always takes over f.Lease. Submit calls ended with the
+// request's ending, perhaps before Submit returns; ended must not block, and owns the ending. Partial results are
+// discarded. After the ending the caller must call Finish. For a refused request, Submit returns the ending with the
+// trace ids, as OneShot.Refuse. Errors: InvalidArgument, for a request without Start when the sequence is not open
+// for the client; Overloaded, for sequences.max; FlowControl, when too many requests of the sequence wait, and for
+// quotas.streams and quotas.sequences; the model's errors.
 func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
 	if err := client.Charge(model, &f); err != nil {
 		r := one.Refuse(client, model, version, &f, err)
@@ -132,7 +129,7 @@ func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, 
 			}
 		}
 		switch {
-		case err == nil: // it was retired in between
+		case err == nil: // the sequence was retired meanwhile
 		case of.Start && stream.CodeOf(err) == stream.Unloaded && attempt < 3: // the model was swapped in between
 		default:
 			r := one.Refuse(client, model, version, &f, err)
@@ -146,22 +143,21 @@ func (t *Sequences) Submit(one *OneShot, client *Client, model, version string, 
 type SequenceCall struct {
 	of      *sequence
 	ended   func(*stream.Result)
-	partial bool // it had partial results; written before the ending is pushed
+	partial bool // the request had partial results; written before the ending is pushed
 }
 
-// Finish says that the caller has the ending of the request.
+// Finish says that the caller has received the ending of the request.
 func (c *SequenceCall) Finish() { c.of.finish() }
 
-// Abandon ends the sequence: all its requests end with err, if they have not ended yet. It
-// returns when they have.
+// Abandon ends the sequence: all unfinished requests of the sequence end with err. Abandon returns after their end.
 func (c *SequenceCall) Abandon(err error) {
 	c.of.retire()
 	c.of.stream.Abandon(err)
 	<-c.of.stream.Finished()
 }
 
-// submit sends f as the next request, which is c. It reports false without an error when
-// the sequence takes no further requests. The caller owns f.Lease unless it was taken.
+// submit sends f as the next request c. submit returns false without an error when the sequence is retired. The
+// caller owns f.Lease unless taken is true.
 func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -173,7 +169,7 @@ func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken 
 	q.waiters.Unlock()
 	if err := q.stream.Offer(*f); err != nil {
 		q.waiters.Lock()
-		q.waiting = q.waiting[:len(q.waiting)-1] // c: nobody else adds to it
+		q.waiting = q.waiting[:len(q.waiting)-1] // removes c, the last entry
 		q.waiters.Unlock()
 		if code := stream.CodeOf(err); !of.Start && (code == stream.FlowControl || code == stream.Overloaded) {
 			return false, err // the request may be sent again
@@ -194,8 +190,7 @@ func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken 
 	return true, nil
 }
 
-// find returns the sequence of a name, or opens it if start is true, in place of one that
-// is open.
+// find returns the sequence with a name. With start, find opens a new sequence, in place of an open sequence.
 func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequence, error) {
 	t.mu.Lock()
 	q := t.all[key]
@@ -207,7 +202,7 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 		return nil, t.notOpen(key)
 	}
 	if q != nil {
-		q.retire() // also if the new one cannot be opened
+		q.retire() // even if the new sequence cannot be opened
 	}
 	if t.dead.Load() > 0 {
 		t.sweep()
@@ -237,7 +232,7 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 		return nil, err
 	}
 	t.mu.Lock()
-	other := t.all[key] // which was started at the same moment
+	other := t.all[key] // started at the same time
 	t.all[key] = q
 	t.mu.Unlock()
 	if other != nil {
@@ -270,7 +265,7 @@ func holdSequence(client *stream.Account) error {
 	return err
 }
 
-// releaseSequence gives back what holdSequence has taken.
+// releaseSequence releases the places taken by holdSequence.
 func releaseSequence(client *stream.Account) {
 	client.Release(stream.QuotaStreams)
 	client.Release(stream.QuotaSequences)
@@ -286,7 +281,7 @@ func (t *Sequences) free(of sequenceKey) {
 	}
 }
 
-// remove forgets a sequence, unless its name is that of another one now.
+// remove forgets a sequence, unless the name now belongs to another sequence.
 func (t *Sequences) remove(q *sequence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -295,7 +290,7 @@ func (t *Sequences) remove(q *sequence) {
 	}
 }
 
-// sweep removes the sequences whose streams the server has closed.
+// sweep removes the sequences with streams closed by the server.
 func (t *Sequences) sweep() {
 	var dead []*sequence
 	t.mu.Lock()
@@ -321,7 +316,7 @@ func (t *Sequences) Open() map[string]int {
 	return out
 }
 
-// Close ends all sequences. It is called when no further requests come.
+// Close ends all sequences. Close is called after the last request.
 func (t *Sequences) Close() {
 	t.mu.Lock()
 	all := make([]*sequence, 0, len(t.all))
@@ -334,8 +329,7 @@ func (t *Sequences) Close() {
 	}
 }
 
-// retire makes the sequence take no further requests. Its stream is closed when those that
-// it has taken are answered.
+// retire makes the sequence refuse further requests. The stream is closed when all accepted requests are answered.
 func (q *sequence) retire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -367,7 +361,7 @@ func (q *sequence) closeIfDone(why stream.CloseReason) {
 	q.table.free(q.key)
 }
 
-// finish is called when a request has its ending.
+// finish is called after the ending of a request.
 func (q *sequence) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -386,8 +380,7 @@ func (q *sequence) finish() {
 	}
 }
 
-// expire ends the sequence if it has been idle for long enough: the timer may have been
-// set again since it ran out.
+// expire ends the sequence if the idle time is over: the timer may have been reset after firing.
 func (q *sequence) expire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,15 +20,14 @@ import (
 	"millrace/workers"
 )
 
-// summing adds up the lengths of the payloads of a stream. Its state is in the stream, or
-// in the worker (affine). Payloads that begin with "fail" and "panic" do so, "wait" waits
-// until the test lets it go on.
+// summing adds up the lengths of the payloads of a stream. The state is in the stream, or in the worker (affine).
+// Payloads beginning with "fail" fail, payloads beginning with "panic" panic, and "wait" waits for the test.
 type summing struct {
 	workers.Base
 	affine bool
 }
 
-// sums are the channels of the present test, made in it as testing/synctest needs.
+// sums are the channels of the present test, made inside the test's bubble as testing/synctest requires.
 var sums atomic.Pointer[struct{ runs, goes chan struct{} }]
 
 func init() {
@@ -65,7 +64,7 @@ func (*summing) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// sequences is a manager with a model m that keeps state, and callers of two protocols.
+// sequences is a manager with a stateful model m, and callers of two protocols.
 type sequences struct {
 	*backend
 	t          *testing.T
@@ -106,7 +105,7 @@ func newSequences(t *testing.T, cfg workers.Config) *sequences {
 	return s
 }
 
-// clients returns what makes clients with quotas of their own.
+// clients returns a function for making clients with quotas.
 func (s *sequences) clients() func(name string, quotas map[string]float64) *ingest.Client {
 	gate := ingest.NewGate(s.backend, access.Everybody(access.Quotas{}))
 	return func(name string, quotas map[string]float64) *ingest.Client {
@@ -123,7 +122,7 @@ func of(id uint64, flags int) ingest.Sequence {
 	return ingest.Sequence{ID: ingest.SequenceID{Number: id}, Start: flags&begin != 0, End: flags&end != 0}
 }
 
-// send sends a request of a sequence and returns its answer, or its error's code.
+// send sends a request of a sequence and returns the answer, or the code of the error.
 func (s *sequences) send(one *ingest.OneShot, q ingest.Sequence, data string) string {
 	s.t.Helper()
 	return s.sendIn(s.t.Context(), one, q, data)
@@ -182,8 +181,8 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// TestOneSequencesRequestsAreInOrder: requests that are sent before the answers to those
-// before them are run in order, and END takes effect after them.
+// TestOneSequencesRequestsAreInOrder: requests sent before earlier answers run in order, and END takes effect after
+// all of them.
 func TestOneSequencesRequestsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Instances: 3})
@@ -219,7 +218,8 @@ func TestIdleSequences(t *testing.T) {
 		s.want(s.send(s.rest, of(1, begin), "a"), "1")
 		for i := range 5 {
 			time.Sleep(2*time.Second - time.Millisecond)
-			s.want(s.send(s.rest, of(1, 0), "a"), fmt.Sprint(2+i)) // longer than limits.idle_state, which is for other streams
+			// longer than limits.idle_state, which applies to other streams
+			s.want(s.send(s.rest, of(1, 0), "a"), fmt.Sprint(2+i))
 		}
 		time.Sleep(2*time.Second + time.Millisecond)
 		synctest.Wait()
@@ -227,7 +227,7 @@ func TestIdleSequences(t *testing.T) {
 			t.Errorf("%v are open", open)
 		}
 		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
-		// The time in which a request is in flight does not count.
+		// The idle time excludes the time of a request in flight.
 		s.want(s.send(s.rest, of(1, begin), "a"), "1")
 		var wg sync.WaitGroup
 		wg.Go(func() { s.want(s.send(s.rest, of(1, 0), "wait"), "5") })
@@ -245,7 +245,7 @@ func TestMostSequences(t *testing.T) {
 		s.want(s.send(s.rest, of(1, begin), "a"), "1")
 		s.want(s.send(s.rest, of(2, begin), "a"), "1")
 		s.want(s.send(s.rest, of(3, begin), "a"), "overloaded: sequences.max")
-		s.want(s.send(s.rest, of(2, begin), "aa"), "2") // in the place of its own
+		s.want(s.send(s.rest, of(2, begin), "aa"), "2") // in the place of its predecessor
 		s.want(s.send(s.rest, of(1, end), "a"), "2")
 		s.want(s.send(s.rest, of(3, begin), "a"), "1")
 		s.want(s.send(s.rest, of(4, begin), "a"), "overloaded: sequences.max")
@@ -255,7 +255,8 @@ func TestMostSequences(t *testing.T) {
 	})
 }
 
-// TestSequencesOfClients: clients have sequences of their own with one id, over each protocol, and neither continue nor end those of others.
+// TestSequencesOfClients: clients use the same id for different sequences, over each protocol, and neither continue
+// nor end another client's sequences.
 func TestSequencesOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Minute}})
@@ -277,7 +278,8 @@ func TestSequencesOfClients(t *testing.T) {
 	})
 }
 
-// TestSequencesHoldPlaces: each open sequence of a client is one of its streams at once, until it has ended, however that is.
+// TestSequencesHoldPlaces: each open sequence of a client counts as one of the client's streams until the sequence
+// ends, for any reason.
 func TestSequencesHoldPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 3, Idle: time.Minute}})
@@ -301,7 +303,7 @@ func TestSequencesHoldPlaces(t *testing.T) {
 		s.want(as(b, 3, begin, "a"), "1")
 		s.want(as(b, 4, begin, "a"), "overloaded: sequences.max")
 		holds(b, 1)
-		s.want(as(a, 2, begin, "aa"), "2") // in the place of its own
+		s.want(as(a, 2, begin, "aa"), "2") // in the place of its predecessor
 		s.want(as(a, 2, end, "a"), "3")
 		holds(a, 1)
 		s.want(as(a, 3, begin, "fail"), "internal") // has no state, and ends
@@ -326,8 +328,8 @@ func TestSequencesHoldPlaces(t *testing.T) {
 	})
 }
 
-// TestSequencesOfAnEndedModel: a request that follows on a state that is gone is refused,
-// and the places of the sequences are free for others.
+// TestSequencesOfAnEndedModel: a request that continues a lost state is refused, and the places of the lost sequences
+// are free.
 func TestSequencesOfAnEndedModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := workers.Config{Name: "m", Kind: "summing", Sequences: stream.Sequences{Max: 2, Idle: time.Hour}}
@@ -361,8 +363,8 @@ func TestSequencesOfAnEndedModel(t *testing.T) {
 	})
 }
 
-// TestSequenceWithoutItsFirstRequest: when START fails, what follows is refused, also what
-// was sent before its answer; so is a sequence that it would have started again.
+// TestSequenceWithoutItsFirstRequest: when START fails, all later requests are refused, even when sent before the
+// answer; the sequence that START would have replaced has ended, too.
 func TestSequenceWithoutItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Hour}})
@@ -391,7 +393,8 @@ func TestStateOfAWorkerThatIsReplaced(t *testing.T) {
 	})
 }
 
-// TestCallerOfASequenceGivesUp: nobody knows whether its request is part of the state.
+// TestCallerOfASequenceGivesUp: a sequence ends when a caller gives up, since the request may or may not be part of
+// the state.
 func TestCallerOfASequenceGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Instances: 2, Sequences: stream.Sequences{Idle: time.Hour}})

@@ -2,16 +2,17 @@ package ingest
 
 import "time"
 
-// Statistics has what the requests to a version of a model took since the model was loaded. Answers of a cache were not run.
+// Statistics counts the time and rows of the requests to a version of a model since the model was loaded. Answers
+// from a cache did not run.
 type Statistics struct {
 	Model, Version string
-	Last           time.Time // of the last request; zero = there was none
-	Rows           uint64    // that were run
+	Last           time.Time // of the last request; zero = no request yet
+	Rows           uint64    // rows run
 	Runs           uint64    // of the worker
 
-	// Of requests: their whole time, by how they ended.
+	// Total time of requests, by outcome.
 	Success, Fail Spent
-	// Of frames that were run: their times in the queue, in the preparation of inputs, in the worker, and with the outputs.
+	// Of frames run: the times in the queue, in the preparation of inputs, in the worker, and with the outputs.
 	Queue, ComputeInput, ComputeInfer, ComputeOutput Spent
 	// Of requests to a model with a cache.
 	CacheHit, CacheMiss Spent
@@ -19,7 +20,7 @@ type Statistics struct {
 	Batches []BatchStatistics // by size
 }
 
-// BatchStatistics has what the runs with a number of rows took.
+// BatchStatistics counts the time of the runs with a number of rows.
 type BatchStatistics struct {
 	Rows                                      uint64
 	ComputeInput, ComputeInfer, ComputeOutput Spent

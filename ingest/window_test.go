@@ -27,8 +27,7 @@ func TestWindowIsFull(t *testing.T) {
 	}
 }
 
-// A client may send as many frames as it was told, also when its window has become
-// smaller since.
+// A client may send as many frames as the server once permitted, even after a reduction of its window.
 func TestLimitNeverFalls(t *testing.T) {
 	w := ingest.NewWindow()
 	w.Resize(4)
