@@ -44,8 +44,8 @@ type Tensor struct {
 	Shape    []int  `json:"shape"`
 }
 
-// Entry is a row of the repository's index: a model, its state (READY, LOADING or
-// UNAVAILABLE), and the reason of the state.
+// Entry is a row of the repository's index: a model, its state (READY, LOADING or UNAVAILABLE), and the reason of the
+// state.
 type Entry struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -53,9 +53,10 @@ type Entry struct {
 	Reason  string `json:"reason"`
 }
 
-// Loaded is what a load has made of a model: the name of its endpoint, and whether the endpoint was loaded (it is new), reloaded (a file
-// or a setting has changed, a worker had failed, or a swap asked for it), scaled (only the number of workers has changed) or is
-// unchanged. Result is empty when the server does not say so, as servers of the same protocol by others.
+// Loaded is the result of a load: the name of the endpoint, and whether the endpoint was loaded (a new endpoint),
+// reloaded (because of a changed file or setting, a failed worker, or a requested swap), scaled (only the number of
+// workers has changed) or is unchanged. Result is empty when the server omits the result, like other servers with the
+// same protocol.
 type Loaded struct {
 	Endpoint string `json:"endpoint"`
 	Result   string `json:"result"`
@@ -64,25 +65,25 @@ type Loaded struct {
 // maxReply bounds the size of a reply, in bytes.
 const maxReply = 1 << 30
 
-// Client sends requests to one server, over connections that it reuses. It is safe for
-// concurrent use. Close closes idle connections.
+// Client sends requests to one server, over reused connections. A Client is safe for concurrent use. Close closes
+// idle connections.
 type Client struct {
 	base *url.URL
-	at   string // the address as errors name it
+	at   string // the address in errors
 	http *http.Client
 	tls  *tls.Config // nil = by the system's certificate authorities
 
 	authorization string // the value of the header Authorization; "" = none
-	// dialTCP dials the connections of sessions, also those to a unix socket.
+	// dialTCP dials the connections of sessions, including connections to a unix socket.
 	dialTCP func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// New returns a client for a server at addr: "127.0.0.1:8000",
-// "https://host/prefix", or "unix:/path" for a unix socket, such as that of management.address. It does not connect.
+// New returns a client for a server at addr: "127.0.0.1:8000", "https://host/prefix", or "unix:/path" for a unix
+// socket, for example the socket of management.address. New does not connect.
 func New(addr string) (*Client, error) { return NewTLS(addr, nil) }
 
-// NewTLS is New for a server with TLS. config says how to verify its certificate; nil =
-// by the system's certificate authorities.
+// NewTLS is New for a server with TLS. config determines the verification of the server's certificate; nil = by the
+// system's certificate authorities.
 func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	return NewWith(addr, Options{TLS: config})
 }
@@ -92,8 +93,8 @@ type Options struct {
 	// TLS says how to verify the server's certificate; nil = by the system's certificate
 	// authorities.
 	TLS *tls.Config
-	// Token is an API key of the server, which is sent with each request and each handshake
-	// of a session as Authorization: Bearer. Without TLS, others on the network can read it.
+	// Token is an API key of the server, sent with each request and each handshake of a session as Authorization:
+	// Bearer. Without TLS, other hosts on the network can read the key.
 	Token string
 }
 
@@ -108,7 +109,7 @@ func NewWith(addr string, opts Options) (*Client, error) {
 		if !strings.HasPrefix(path, "/") {
 			return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a unix socket: want unix:/PATH", addr)
 		}
-		text, config = "http://localhost", nil // the host of its requests
+		text, config = "http://localhost", nil // the host in requests
 	}
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -117,11 +118,11 @@ func NewWith(addr string, opts Options) (*Client, error) {
 	if err != nil || u.Host == "" || !isPort(u.Port()) || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a server: want HOST:PORT or http://HOST:PORT", addr)
 	}
-	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // a server that listens at all addresses
+	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // a server listening at all addresses
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true // tensors shrink little, and compressing them takes the server's time
+	t.DisableCompression = true // tensors shrink little, and compression takes the server's time
 	t.MaxIdleConnsPerHost = 64
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
@@ -152,7 +153,7 @@ func (c *Client) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// authorize adds the token to the header of a request, unless it has one.
+// authorize adds the token to the header of a request without Authorization.
 func (c *Client) authorize(h http.Header) {
 	if c.authorization != "" && h.Get("Authorization") == "" {
 		h.Set("Authorization", c.authorization)
@@ -204,7 +205,7 @@ type Health struct {
 	Ready bool `json:"ready"` // every configured model has a worker
 }
 
-// Health asks for the server's state. A server that answers is live.
+// Health returns the server's state. A server that answers is live.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	r, err := c.do(ctx, http.MethodGet, c.url(nil, "v2", "health", "ready"), nil, nil)
 	if err != nil && r.status != http.StatusServiceUnavailable {
@@ -248,10 +249,10 @@ func (c *Client) ProgramOpenAPI(ctx context.Context, program string) (json.RawMe
 	return document, err
 }
 
-// Index lists the models that the server has loaded or can load.
+// Index lists the loaded and the loadable models of the server.
 func (c *Client) Index(ctx context.Context) ([]Entry, error) { return c.index(ctx, nil) }
 
-// Models lists the models that are ready.
+// Models lists the ready models.
 func (c *Client) Models(ctx context.Context) ([]Entry, error) {
 	return c.index(ctx, []byte(`{"ready":true}`))
 }
@@ -262,8 +263,8 @@ func (c *Client) index(ctx context.Context, body []byte) ([]Entry, error) {
 	return rows, err
 }
 
-// Load loads a model with parameters that overlay its configuration, and returns
-// its endpoint and what has changed. See the guide on models for "share" and "swap".
+// Load loads a model with parameters that overlay its configuration, and returns the endpoint and the change. See the
+// guide on models for "share" and "swap".
 func (c *Client) Load(ctx context.Context, model string, params stream.Params) (loaded Loaded, err error) {
 	if model == "" {
 		return loaded, errNoModel()
@@ -278,8 +279,7 @@ func (c *Client) Load(ctx context.Context, model string, params stream.Params) (
 	return loaded, err
 }
 
-// Unload undoes one load of an endpoint: it removes a worker that was added with "share":
-// false, or else the endpoint.
+// Unload undoes one load of an endpoint: Unload removes a worker added with "share": false, or else the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	if endpoint == "" {
 		return errNoModel()
@@ -287,7 +287,7 @@ func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	return c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", endpoint, "unload"), nil, nil)
 }
 
-// Scale sets the number of workers of a loaded model, which serves meanwhile.
+// Scale sets the number of workers of a loaded model, which continues serving.
 func (c *Client) Scale(ctx context.Context, endpoint string, instances int) error {
 	if endpoint == "" {
 		return errNoModel()
@@ -315,14 +315,14 @@ func (c *Client) doJSON(ctx context.Context, method string, u *url.URL, body []b
 	return badReply(json.Unmarshal(r.body, to))
 }
 
-// httpReply is the server's reply to a request; status 0 = there was none.
+// httpReply is the server's reply to a request; status 0 = no reply.
 type httpReply struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do sends a request. A reply whose status is not 2xx is returned with an error.
+// do sends a request. A reply without a 2xx status is returned with an error.
 func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) (r httpReply, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// goroutines of fasthttp, which end some seconds after their server
+	// Goroutines of fasthttp end some seconds after their server.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
@@ -336,7 +336,8 @@ func TestStreamEndedByServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil { // its reply shows that the session works
+			// the reply shows that the session works
+			if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 			<-s.Replies()
@@ -351,8 +352,7 @@ func TestStreamEndedByServer(t *testing.T) {
 	}
 }
 
-// The end of the context and Close both end a stream whose replies are not received, and
-// its frames in flight end.
+// The end of the context and Close both end a stream with unreceived replies, and its frames in flight end.
 func TestStreamAbandoned(t *testing.T) {
 	c, _ := serve(t, "slow=delay,fixed=5s", "same=identity")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -392,7 +392,7 @@ func TestStreamAbandoned(t *testing.T) {
 	<-s.Done()
 }
 
-// Replies of a server that is not Millrace are errors.
+// Replies of a server other than Millrace are errors.
 func TestForeignServers(t *testing.T) {
 	for _, addr := range []string{"", "http://", "ftp://x", "http://x?y", "://", "x y", "unix:", "unix:s", "unix:@s"} {
 		if _, err := client.New(addr); stream.CodeOf(err) != stream.InvalidArgument {

@@ -20,11 +20,10 @@ import (
 	"millrace/stream"
 )
 
-// A half-open connection must be detected while the server still keeps the session,
-// which by default it does for 30 s.
+// The client must detect a half-open connection while the server still keeps the session, by default for 30 s.
 const (
 	pingInterval     = 5 * time.Second
-	idleTimeout      = 12 * time.Second // without a byte that was read, or that could be written
+	idleTimeout      = 12 * time.Second // without a byte read or written
 	handshakeTimeout = 10 * time.Second
 	closeTimeout     = 2 * time.Second
 	defaultGiveUp    = 2 * time.Minute
@@ -32,8 +31,7 @@ const (
 	bufferSize       = 32 << 10
 )
 
-// timeoutConn is a connection whose reads and writes fail when no byte could be read or
-// written for idleTimeout.
+// timeoutConn is a connection whose reads and writes fail after idleTimeout without a byte read or written.
 type timeoutConn struct {
 	net.Conn
 	mu    sync.Mutex
@@ -121,8 +119,8 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	return c, ready, nil
 }
 
-// dial opens a WebSocket connection. It may add to header. When the server refuses it, the error has the
-// server's code.
+// dial opens a WebSocket connection. dial may add to header. When the server refuses the connection, the error has
+// the server's code.
 func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
 	if header == nil {
@@ -155,7 +153,7 @@ func (s *Session) readHandshake(c *conn) (wire.Message, error) {
 	return m, nil
 }
 
-// resume dials another connection and resumes the session over it.
+// resume dials another connection and resumes the session over the new connection.
 func (s *Session) resume() (*conn, ConnectionState, error) {
 	c, ready, err := s.connect()
 	if err != nil {
@@ -190,9 +188,8 @@ func (s *Session) resume() (*conn, ConnectionState, error) {
 	return nil, "", stream.Errorf(stream.Internal, "", "the server answers attach with %s", m.Type())
 }
 
-// reconnect tries to resume until it succeeds, the error is permanent, or GiveUp has
-// passed. Between attempts it waits with a back-off, and at least as long as the server
-// asks for.
+// reconnect tries to resume until success, a permanent error, or the end of GiveUp. Between attempts, reconnect waits
+// with a back-off, at least as long as requested by the server.
 func (s *Session) reconnect(lost error) (*conn, ConnectionState, error) {
 	giveUp := s.opts.GiveUp
 	if giveUp == 0 {
@@ -235,8 +232,7 @@ func isTemporary(err error) bool {
 	return false
 }
 
-// ping keeps the connection from being idle, for the server, for the network, and for
-// timeoutConn, which reads the pongs.
+// ping keeps the connection active for the server, for the network, and for timeoutConn, which reads the pongs.
 func (c *conn) ping() {
 	defer c.pings.Done()
 	t := time.NewTicker(pingInterval)
@@ -251,7 +247,7 @@ func (c *conn) ping() {
 	}
 }
 
-// sendClose starts the closing handshake, which ends within closeTimeout.
+// sendClose starts the closing handshake, and bounds the handshake by closeTimeout.
 func (c *conn) sendClose() {
 	msg := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	_ = c.WriteControl(websocket.CloseMessage, msg, time.Now().Add(closeTimeout))
@@ -284,8 +280,8 @@ func (s *Session) read(c *conn) (lost bool, err error) {
 	}
 }
 
-// connectionEnd says whether the session may be resumed after its connection ended with
-// err, and returns the reason of the end.
+// connectionEnd reports whether the session may be resumed after its connection ended with err, and returns the
+// reason of the end.
 func (s *Session) connectionEnd(err error) (lost bool, reason error) {
 	s.mu.Lock()
 	serverErr, closed := s.serverErr, s.closed
@@ -307,8 +303,7 @@ func connectionLost(err error) error {
 	return stream.Errorf(stream.Unavailable, "", "the connection to the server was lost: %w", err)
 }
 
-// closeCodes maps WebSocket close codes to error codes; other close codes are internal
-// errors.
+// closeCodes maps WebSocket close codes to error codes; other close codes are internal errors.
 var closeCodes = map[wire.CloseCode]stream.Code{
 	wire.CloseNormal: stream.Unavailable, wire.CloseGoingAway: stream.Draining, wire.CloseDraining: stream.Draining,
 	wire.ClosePolicy: stream.InvalidArgument, wire.CloseMalformed: stream.InvalidArgument, wire.CloseTooLarge: stream.TooLarge,
@@ -316,7 +311,7 @@ var closeCodes = map[wire.CloseCode]stream.Code{
 	wire.CloseNotFound: stream.NotFound, wire.CloseIdle: stream.Timeout, wire.CloseTakenOver: stream.Conflict,
 }
 
-// closeError is the error of a session that the server has closed.
+// closeError returns the error of a session closed by the server.
 func closeError(e *websocket.CloseError) error {
 	code, ok := closeCodes[wire.CloseCode(e.Code)]
 	if !ok {

@@ -18,8 +18,8 @@ import (
 	"millrace/stream"
 )
 
-// peers are servers in memory: the nth of them serves the client's nth connection. A nil
-// one refuses the connection, and so do those after the last.
+// peers are servers in memory: the nth server serves the client's nth connection. A nil server refuses the
+// connection, and so do servers beyond the end of the list.
 type peers struct {
 	list  []func(net.Conn)
 	dials []time.Time
@@ -136,8 +136,8 @@ func resumed() func(net.Conn) {
 	return upgrades(attached(&wire.Attached{Session: "s", ResumeToken: strings.Repeat("u", 43)}))
 }
 
-// sessionTo opens a session whose changes of connection are sent to the channel, and
-// closes it at the end of the test.
+// sessionTo opens a session that reports changes of connection on the channel, and closes the session at the end of
+// the test.
 func sessionTo(t *testing.T, p *peers, giveUp time.Duration) (*Session, chan ConnectionChange) {
 	t.Helper()
 	changes := make(chan ConnectionChange, 100)
@@ -155,8 +155,7 @@ func closeSession(s *Session) {
 	synctest.Wait()
 }
 
-// TestWaitsBetweenAttempts: the waits double, up to maxBackoff, and the session continues
-// when there is a connection.
+// Waits between attempts double, up to maxBackoff, and the session continues after an attempt succeeds.
 func TestWaitsBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){upgrades(cutOff), nil, nil, nil, nil, nil, nil, nil, nil, resumed()}}
@@ -181,7 +180,7 @@ func TestWaitsBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a session gives up after GiveUp, at most one wait later.
+// A session gives up after GiveUp, at most one wait later.
 func TestGiveUp(t *testing.T) {
 	for _, giveUp := range []time.Duration{0, 20 * time.Second, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -257,8 +256,7 @@ func TestRepliesToAttach(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a connection without a byte for idleTimeout fails; one whose pings are
-// answered does not.
+// A connection without a byte for idleTimeout fails; a connection with answered pings does not.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pings := 0
@@ -275,7 +273,7 @@ func TestSilentServer(t *testing.T) {
 		s, changes := sessionTo(t, p, 0)
 		begin := time.Now()
 		c := <-changes
-		// The answer to the 20th ping was the last one.
+		// The answer to the 20th ping was the last byte.
 		if took := time.Since(begin); c.State != ConnectionLost || took != 20*pingInterval+idleTimeout {
 			t.Errorf("%+v after %v, %d pings", c, took, pings)
 		}
@@ -283,7 +281,7 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestWritesTimeOut: the connection to a server that reads nothing fails.
+// The connection to a server that reads nothing fails.
 func TestWritesTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -304,7 +302,7 @@ func TestWritesTimeOut(t *testing.T) {
 	})
 }
 
-// TestCloseTimesOut: Close returns when the server does not reply to it.
+// Close returns when the server does not reply to the close.
 func TestCloseTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){upgrades(func(ws *websocket.Conn) {
@@ -322,7 +320,7 @@ func TestCloseTimesOut(t *testing.T) {
 	})
 }
 
-// TestForeignHandshakes: a server that does not speak millrace.v1 is an error.
+// A server without millrace.v1 is an error.
 func TestForeignHandshakes(t *testing.T) {
 	plain := func(c net.Conn) {
 		_ = http.Serve(&oneConn{c}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -366,8 +364,8 @@ func TestForeignHandshakes(t *testing.T) {
 	}
 }
 
-// TestCloseCodes: an end with a close code of the server is final and has the matching
-// error code; after others the session reconnects.
+// A close code from the server ends the session with the matching error code; after other close codes the session
+// reconnects.
 func TestCloseCodes(t *testing.T) {
 	s := &Session{}
 	for code, want := range map[wire.CloseCode]stream.Code{

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// control calls apply with s.mu held, to record a change, and then sends the control
-// message for it. It fails when the stream has ended.
+// control calls apply with s.mu held, to record a change, and then sends the control message of the change. control
+// fails when the stream has ended.
 func (st *Stream) control(apply func(), message func() wire.Message) error {
 	s := st.s
 	s.write.Lock()
@@ -23,7 +23,7 @@ func (st *Stream) control(apply func(), message func() wire.Message) error {
 	}
 	apply()
 	m, conn := message(), s.conn
-	if st.state == opening { // opened sends it when the stream is open
+	if st.state == opening { // opened sends the message when the stream is open
 		conn = nil
 	}
 	s.mu.Unlock()
@@ -31,8 +31,7 @@ func (st *Stream) control(apply func(), message func() wire.Message) error {
 	return nil
 }
 
-// Update holds changes of an open stream. A field that is nil or "" changes nothing; a
-// number that is 0 restores the model's default.
+// Update holds changes of an open stream. A nil or "" field changes nothing; a number 0 restores the model's default.
 type Update struct {
 	MaxAge   *time.Duration
 	Deadline *time.Duration
@@ -42,8 +41,8 @@ type Update struct {
 	Params   stream.Params // replaces all parameters; empty = none
 }
 
-// Update changes the stream, for frames that are sent from now on. If the server refuses
-// the change, it calls OnError. The mode of the policy cannot change.
+// Update changes the stream, for frames sent from now on. If the server refuses the change, the stream calls OnError.
+// The mode of the policy cannot change.
 func (st *Stream) Update(u Update) error {
 	if err := u.applyTo(stream.Policy{}).Validate(); err != nil {
 		return err
@@ -74,7 +73,7 @@ func set[T any](to *T, value *T) {
 	}
 }
 
-// merged returns the changes of u followed by those of next.
+// merged returns the changes of u followed by the changes of next.
 func (u Update) merged(next Update) Update {
 	out := next
 	if out.MaxAge == nil {
@@ -112,7 +111,7 @@ func millisOf(d *time.Duration) *int {
 	return new(millis(*d))
 }
 
-// Pause makes frames that are not yet in a batch wait at the server.
+// Pause makes frames wait at the server if not yet in a batch.
 func (st *Stream) Pause() error {
 	return st.control(func() { st.paused = true }, func() wire.Message { return &wire.Pause{SID: st.sid} })
 }
@@ -127,9 +126,9 @@ func (st *Stream) Flush() error {
 	return st.control(func() { st.flush = st.s.conn == nil }, func() wire.Message { return &wire.Flush{SID: st.sid} })
 }
 
-// Configure sends a codec's parameters, for an encoder that returns them separately from
-// its chunks. Call it before sending the first chunk that needs them. The session keeps
-// the newest parameters, at most 64 KiB, and sends them again over a new connection.
+// Configure sends a codec's parameters, for an encoder with parameters separate from its chunks. Call Configure
+// before sending the first chunk that needs the parameters. The session keeps the newest parameters, at most 64 KiB,
+// and sends them again over a new connection.
 func (st *Stream) Configure(codec string, data []byte) error {
 	m, err := config(codec, data)
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"millrace/stream"
 )
 
-// progress is what an ending says about its whole stream.
+// progress is the state of the whole stream in an ending.
 type progress struct {
 	sid   uint32
-	ended uint64 // number of all frames that have ended; 0 = not given
+	ended uint64 // number of all ended frames; 0 = not given
 	limit uint64 // the credit limit
 }
 
-// message handles one message of the server, whose memory is reused afterwards. An error
-// ends the session.
+// message handles one message of the server; the memory of msg is reused afterwards. An error ends the session.
 func (s *Session) message(kind int, msg []byte) error {
 	if kind == websocket.BinaryMessage {
 		r, p, err := binaryReply(bytes.Clone(msg))
@@ -68,7 +67,7 @@ func (s *Session) message(kind int, msg []byte) error {
 
 func single(seq uint64) []wire.Range { return []wire.Range{{seq, seq}} }
 
-// streamOf returns the stream with this id, nil if it has ended.
+// streamOf returns the stream with the id sid, nil if the stream has ended.
 func (s *Session) streamOf(sid uint32) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *Session) failure(m *wire.ErrorMessage) {
 		st := s.streamOf(*m.SID)
 		switch {
 		case st == nil:
-		case st.state == opening: // only this goroutine changes it
+		case st.state == opening: // only this goroutine changes the state
 			s.endStream(st, errorOf(m))
 		case st.opts.OnError != nil:
 			st.opts.OnError(errorOf(m))
@@ -155,8 +154,7 @@ func (s *Session) ending(p progress, seqs []wire.Range, r Reply) {
 	s.deliver(st, func() { s.out = st.settle(s.out[:0], seqs, p.ended, p.limit, r) })
 }
 
-// deliver calls collect with s.mu held, which puts replies into s.out, and then delivers
-// these.
+// deliver calls collect with s.mu held, which puts replies into s.out, and then delivers these replies.
 func (s *Session) deliver(st *Stream, collect func()) {
 	s.mu.Lock()
 	collect()
@@ -194,10 +192,9 @@ func (st *Stream) handOver(r Reply) {
 	}
 }
 
-// settle appends to out the endings of frames, in their order: r for those in seqs, which
-// are sorted. ack is how many frames of the stream the server has ended. A repeated
-// ending changes nothing. An ending that the server has written but no longer keeps
-// shows as a gap in ack: that frame is lost. s.mu is held.
+// settle appends the endings of frames to out, in order: r for the frames in seqs, which must be sorted. ack is the
+// number of frames of the stream ended by the server. A repeated ending changes nothing. An ending written but no
+// longer kept by the server shows as a gap in ack: the frame is lost. s.mu is held.
 func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Reply) []Reply {
 	st.limit = max(st.limit, limit)
 	if r.Partial {
@@ -242,8 +239,8 @@ func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Re
 	return st.takeLost(out)
 }
 
-// endsIn returns a function that reports whether a frame is in seqs. It must be called
-// with frames in ascending order.
+// endsIn returns a function that reports whether a frame is in seqs. The function must be called with frames in
+// ascending order.
 func endsIn(seqs []wire.Range) func(*unended) bool {
 	return func(u *unended) bool {
 		for len(seqs) > 0 && seqs[0][1] < u.seq {
@@ -253,8 +250,7 @@ func endsIn(seqs []wire.Range) func(*unended) bool {
 	}
 }
 
-// takeLost appends the endings of lost frames before which no frame is without an ending.
-// s.mu is held.
+// takeLost appends the endings of lost frames that follow no unended frame. s.mu is held.
 func (st *Stream) takeLost(out []Reply) []Reply {
 	n := 0
 	for n < len(st.unended) && st.unended[n].lost {
@@ -265,7 +261,7 @@ func (st *Stream) takeLost(out []Reply) []Reply {
 	return out
 }
 
-// lostReply is the ending of a frame that was lost.
+// lostReply returns the ending of a lost frame.
 func (u *unended) lostReply() Reply {
 	return Reply{
 		Seq: u.seq, Sent: u.sent, Got: time.Now(), Lost: true,
@@ -302,8 +298,7 @@ func (s *Session) closedByServer(m *wire.Closed) {
 	s.endStream(st, err)
 }
 
-// endStream ends a stream and its remaining frames with err. It is called once, by the
-// session's goroutine.
+// endStream ends a stream and its remaining frames with err. The session's goroutine calls endStream once.
 func (s *Session) endStream(st *Stream, err error) {
 	s.mu.Lock()
 	delete(s.streams, st.sid)

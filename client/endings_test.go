@@ -13,7 +13,8 @@ import (
 	"millrace/stream"
 )
 
-// listening returns a session without a connection, and its open stream 1 with frames 5 to 7; log has what the stream was told.
+// listening returns a session without a connection, and its open stream 1 with frames 5 to 7; log has the stream's
+// callbacks.
 func listening() (s *Session, st *Stream, log *[]string) {
 	log = new([]string)
 	note := func(format string, args ...any) { *log = append(*log, fmt.Sprintf(format, args...)) }
@@ -30,8 +31,7 @@ func listening() (s *Session, st *Stream, log *[]string) {
 	return s, st, log
 }
 
-// TestWhatAStreamIsTold: messages reach the function that was set for them, and none does harm without one, or without the
-// stream.
+// Messages reach the function set for the message, and do no harm without a function, or without the stream.
 func TestWhatAStreamIsTold(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type":"advise","sid":1,"fps":2.5,"width":3,"height":4,"quality":5,"keyframe":true}`:                                               "{FPS:2.5 Width:3 Height:4 Quality:5 KeyFrame:true}",
@@ -62,7 +62,7 @@ func TestWhatAStreamIsTold(t *testing.T) {
 			}
 		}
 	}
-	// A part of a result of a frame that was lost is nobody's.
+	// A part of a result of a lost frame is discarded.
 	s, st, log := listening()
 	st.unended[1].lost = true
 	if err := s.message(websocket.TextMessage, []byte(`{"type":"result","sid":1,"seq":6,"ack":0,"partial":true}`)); err != nil || len(*log) != 0 {
@@ -70,7 +70,7 @@ func TestWhatAStreamIsTold(t *testing.T) {
 	}
 }
 
-// TestWhyAStreamEnds: the error of a stream has the code of why the server closed it.
+// The error of a stream has the code of the server's reason for closing.
 func TestWhyAStreamEnds(t *testing.T) {
 	said := stream.Errorf(stream.Conflict, "", "said before")
 	for _, c := range []struct {
@@ -94,8 +94,7 @@ func TestWhyAStreamEnds(t *testing.T) {
 	}
 }
 
-// TestMessages gives a session all types of messages, complete and truncated: each is
-// accepted or refused, and ends no frame that was not sent.
+// A session accepts or refuses every type of message, complete or truncated, and ends no frame not sent before.
 func TestMessages(t *testing.T) {
 	head := wire.AppendHeader(nil, &wire.Header{Kind: wire.KindResult, Codec: wire.Tensors, SID: 1, Seq: 7})
 	text := `{"model_name":"m","parameters":{"batch":2,"run_us":5},"outputs":[{"name":"x","datatype":"UINT8","shape":[3],"parameters":{"binary_data_size":3}}]}`

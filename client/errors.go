@@ -16,8 +16,8 @@ import (
 	"millrace/stream"
 )
 
-// RetryAfter returns how long the server asked to wait before retrying the request or
-// connection that failed with err; 0 if it did not ask.
+// RetryAfter returns the wait requested by the server before a retry of the request or connection that failed with
+// err; 0 = no request to wait.
 func RetryAfter(err error) time.Duration {
 	var e *retryError
 	if errors.As(err, &e) {
@@ -26,7 +26,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// retryError is an error with the time that RetryAfter returns.
+// retryError is an error with the time for RetryAfter.
 type retryError struct {
 	err   *stream.Error
 	after time.Duration
@@ -50,8 +50,8 @@ func errorOf(m *wire.ErrorMessage) error {
 	return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Message}, time.Duration(m.RetryAfterMS)*time.Millisecond)
 }
 
-// ownText returns what the server says in its own words: errors about unknown models have
-// them in brackets, behind the words that clients of other servers look for.
+// ownText returns the server's own words: errors about unknown models have them in brackets, behind the words
+// expected by clients of other servers.
 func ownText(text string) string {
 	if rest, ok := strings.CutPrefix(text, "Request for unknown model: "); ok {
 		if _, own, ok := strings.Cut(rest, " is not found ("); ok {
@@ -82,8 +82,7 @@ func replyError(status int, header http.Header, body []byte) error {
 	return retryable(stream.Errorf(codeOfStatus(status), "", "%s", text), after)
 }
 
-// codeOfStatus returns the code of a reply that has none because it does not come from a
-// Millrace server, but for example from a proxy.
+// codeOfStatus returns the code for a reply without a code, for example from a proxy and not from a Millrace server.
 func codeOfStatus(status int) stream.Code {
 	switch status {
 	case http.StatusUnauthorized:
@@ -109,7 +108,7 @@ func codeOfStatus(status int) stream.Code {
 	return stream.Internal
 }
 
-// unreachable returns the error of a request that got no reply.
+// unreachable returns the error of a request without a reply.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("client: %w", cause)
@@ -121,7 +120,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return stream.Errorf(stream.Unavailable, "", "the server at %s cannot be reached: %w", c.at, err)
 }
 
-// badReply returns the error of a reply that cannot be decoded.
+// badReply returns the error of an undecodable reply.
 func badReply(err error) error {
 	if err == nil {
 		return nil

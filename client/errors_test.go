@@ -13,8 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// TestRefusals: the error of an HTTP reply has the server's code, or one for its status,
-// and the time after which to retry.
+// The error of an HTTP reply has the server's code, or a code for the status, and the time for a retry.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -77,7 +76,7 @@ func TestEndOfASession(t *testing.T) {
 	}
 }
 
-// TestCauseOfASession: who works for a session is told why it ends.
+// The functions working for a session get the reason of its end.
 func TestCauseOfASession(t *testing.T) {
 	said := errors.New("said")
 	for _, err := range []error{nil, said} {
@@ -90,7 +89,7 @@ func TestCauseOfASession(t *testing.T) {
 	}
 }
 
-// TestUpdatesAreMerged: each field has its newest value.
+// Merged updates have the newest value of each field.
 func TestUpdatesAreMerged(t *testing.T) {
 	first := Update{MaxAge: new(time.Second), Deadline: new(2 * time.Second), MaxFPS: new(3.0), Window: new(4), Outputs: JSON, Params: stream.Params{"a": "b"}}
 	if got := first.merged(Update{}); *got.MaxAge != time.Second || *got.Deadline != 2*time.Second || *got.MaxFPS != 3 || *got.Window != 4 || got.Outputs != JSON || got.Params["a"] != "b" {

@@ -29,7 +29,7 @@ func exampleServer() (addr string, stop func()) {
 	return s.Addr("http"), func() { cancel(); <-ended }
 }
 
-// Two streams over one connection. The session reconnects when it is lost.
+// Two streams over one connection. The session reconnects after a loss.
 func ExampleClient_Session() {
 	addr, stop := exampleServer()
 	defer stop()

@@ -11,8 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// Frame is one frame for a Stream. Set Data or Inputs; the stream neither keeps nor
-// changes them.
+// Frame is one frame for a Stream. Set Data or Inputs; the stream neither keeps nor changes the data.
 type Frame struct {
 	// Data is a picture, samples, a chunk of video or bytes, depending on Codec.
 	Data []byte
@@ -24,12 +23,12 @@ type Frame struct {
 
 	// Key and Discontinuity are for h264 (Annex B), vp8, vp9 and av1. A stream asks for
 	// a key frame with Advice.KeyFrame.
-	Key           bool // can be decoded without the frames before it
-	Discontinuity bool // frames before it are missing; the stream sets it after a loss
+	Key           bool // can be decoded without earlier frames
+	Discontinuity bool // a gap precedes the frame; the stream sets Discontinuity after a loss
 
 	Must      bool            // never superseded, overtaken or stale
 	Last      bool            // close the stream when this frame has ended
-	CaptureUS int64           // time by the caller's clock; the reply repeats it
+	CaptureUS int64           // time by the caller's clock, repeated in the reply
 	Deadline  time.Duration   // 0 = the policy's; up to 65 s
 	Region    image.Rectangle // only this part of the picture, in pixels as sent; empty = all
 	Params    stream.Params   // for the model; values are strings, int64, float64 or bool
@@ -44,8 +43,7 @@ type message struct {
 	size int
 }
 
-// message checks f and encodes it for the wire. What depends on the model is checked by
-// the server.
+// message checks f and encodes f for the wire. The server checks model-dependent properties.
 func (f *Frame) message(o *StreamOptions) (m message, err error) {
 	h := &m.head
 	if err := f.kind(h, o); err != nil {
@@ -103,7 +101,7 @@ func (f *Frame) kind(h *wire.Header, o *StreamOptions) error {
 		name = o.Codec
 	}
 	h.Kind = wire.KindFrame
-	if name != "" && name != stream.Auto.String() { // otherwise the server recognises it by its content
+	if name != "" && name != stream.Auto.String() { // otherwise the server recognises the codec by the content
 		c, err := stream.ParseCodec(name)
 		if err != nil {
 			return err
@@ -146,7 +144,7 @@ func (f *Frame) tensors() (json []byte, raw [][]byte, err error) {
 	return json, raw, nil
 }
 
-// configSeq is the number in messages with a codec's parameters; no frame has it.
+// configSeq is the number in messages with a codec's parameters; no frame has this number.
 const configSeq = math.MaxUint64
 
 // config encodes the parameters of a codec for the wire.

@@ -11,8 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// TestFramesOnTheWire: the header of a frame, and what is refused, up to the bounds of the
-// fields.
+// The encoded header of a frame, and refusals, up to the bounds of the fields.
 func TestFramesOnTheWire(t *testing.T) {
 	opts := &StreamOptions{}
 	full := Frame{
@@ -74,8 +73,8 @@ func alone(o StreamOptions) *Stream {
 	return &Stream{s: &Session{streams: map[uint32]*Stream{}}, opts: o, state: open}
 }
 
-// TestSendLimits: a message may be as large as the server's limit, may be sent while there
-// is credit, and not after the stream was closed.
+// A message may be as large as the server's limit, and may be sent while credit is left, but not after the stream was
+// closed.
 func TestSendLimits(t *testing.T) {
 	st := alone(StreamOptions{})
 	st.s.limits.MaxMessage = 100
@@ -107,7 +106,7 @@ func TestSendLimits(t *testing.T) {
 	}
 }
 
-// TestOpenMessage: a stream is opened as it was asked for, with what was updated since.
+// The open message has the stream's options and later updates.
 func TestOpenMessage(t *testing.T) {
 	st := alone(StreamOptions{Outputs: Binary, Params: stream.Params{"a": "b"}, Policy: stream.Policy{Window: 3}})
 	if m := st.openMessage(); m.Outputs != "binary" || m.Params["a"] != "b" || m.Policy.Window != 3 {
@@ -126,7 +125,7 @@ func TestOpenMessage(t *testing.T) {
 	}
 }
 
-// TestAttachNamesOpenStreams: those that are being opened have nothing that could have been lost.
+// Streams being opened are not attached: nothing can have been lost.
 func TestAttachNamesOpenStreams(t *testing.T) {
 	st := alone(StreamOptions{})
 	opens, other := alone(StreamOptions{}), alone(StreamOptions{})
@@ -138,7 +137,7 @@ func TestAttachNamesOpenStreams(t *testing.T) {
 	}
 }
 
-// TestFlushWithoutAConnection: it is sent over the next connection.
+// Flush is sent over the next connection.
 func TestFlushWithoutAConnection(t *testing.T) {
 	st := alone(StreamOptions{})
 	if err := st.Flush(); err != nil || !st.flush {
@@ -167,7 +166,7 @@ func TestFlushWithoutAConnection(t *testing.T) {
 	}
 }
 
-// TestKeyFrameAfterALoss: OnAdvice is called when frames depend on a lost one.
+// OnAdvice is called when frames depend on a lost frame.
 func TestKeyFrameAfterALoss(t *testing.T) {
 	for _, c := range []struct {
 		codec     wire.Codec
@@ -187,7 +186,7 @@ func TestKeyFrameAfterALoss(t *testing.T) {
 	}
 }
 
-// TestLastSeq: it is before the first frame whose ending has not arrived.
+// lastSeq is the number before the first frame without an arrived ending.
 func TestLastSeq(t *testing.T) {
 	st := alone(StreamOptions{})
 	if st.lastSeq() != nil {

@@ -1,8 +1,7 @@
 package client
 
-// Histogram counts values in buckets. Counts[i] is the number of values above
-// Bounds[i-1] and up to Bounds[i]; Counts may have one element more than Bounds, for
-// values above the last bound. Both end with the last bucket that is not empty, and
+// Histogram counts values in buckets. Counts[i] is the number of values above Bounds[i-1] and up to Bounds[i]; Counts
+// may have one more element than Bounds, for values above the last bound. Both end with the last nonempty bucket, and
 // bucket i has the same bounds in every reply.
 type Histogram struct {
 	Bounds []uint64 `json:"bounds"`
@@ -19,9 +18,8 @@ func (h Histogram) Count() uint64 {
 	return n
 }
 
-// Since returns what was counted since an earlier reply. When the
-// counters have begun again since, as those of a model that was loaded again, all of h
-// is returned.
+// Since returns the counts since an earlier reply. If the counters have been reset in between, for example by loading
+// the model again, Since returns all of h.
 func (h Histogram) Since(earlier Histogram) Histogram {
 	if len(earlier.Counts) > len(h.Counts) || earlier.Sum > h.Sum {
 		return h
@@ -36,9 +34,8 @@ func (h Histogram) Since(earlier Histogram) Histogram {
 	return out
 }
 
-// Quantile returns a value that a share q, 0 to 1, of the values does not exceed, by
-// linear interpolation in its bucket; 0 when there are none, and the last bound when it
-// is above that.
+// Quantile returns the value not exceeded by a share q, 0 to 1, of the values, by linear interpolation in the bucket;
+// 0 without values, and the last bound for a quantile above the last bound.
 func (h Histogram) Quantile(q float64) float64 {
 	rank := q * float64(h.Count())
 	if rank <= 0 {

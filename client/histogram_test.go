@@ -52,7 +52,7 @@ func TestDifferenceOfHistograms(t *testing.T) {
 	if d.Count() != 2 || d.Sum != 3007 {
 		t.Errorf("got %+v", d)
 	}
-	var other histogram.Buckets // those of a model that was loaded again
+	var other histogram.Buckets // counts of a model loaded again
 	other.Add(9)
 	if d := Histogram(other.Snapshot()).Since(first); d.Count() != 1 || d.Sum != 9 {
 		t.Errorf("of another model: %+v", d)

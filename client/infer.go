@@ -16,18 +16,17 @@ import (
 // Request is one inference request. Set Inputs or Picture.
 type Request struct {
 	Version  string
-	ID       string // the answer repeats it
+	ID       string // repeated in the answer
 	Inputs   []stream.Tensor
 	Params   stream.Params
-	Outputs  []string      // which outputs to return; none = all
+	Outputs  []string      // names of the outputs to return; none = all
 	Deadline time.Duration // 0 = the model's
 
-	// JSON makes tensors numbers in JSON, in both directions, for debugging. Otherwise
-	// they are raw bytes.
+	// JSON encodes tensors as numbers in JSON, in both directions, for debugging. Otherwise tensors are raw bytes.
 	JSON bool
 
-	// Picture is a JPEG, PNG or WebP picture, for a model with a picture input, or the
-	// bytes of the element, for a model with one BYTES element.
+	// Picture is a JPEG, PNG or WebP picture, for a model with a picture input, or the bytes of the element, for a
+	// model with one BYTES element.
 	Picture []byte
 }
 
@@ -42,7 +41,7 @@ type Answer struct {
 
 const headerLength = "Inference-Header-Content-Length"
 
-// Infer runs one inference. It does not change the data of req.
+// Infer runs one inference. Infer does not change the data of req.
 func (c *Client) Infer(ctx context.Context, model string, req Request) (*Answer, error) {
 	if model == "" {
 		return nil, errNoModel()
@@ -155,7 +154,7 @@ func params(from stream.Params) oip.Params {
 	return out
 }
 
-// takeInt removes a number that the server has added from the model's parameters.
+// takeInt removes a number added by the server from the model's parameters.
 func takeInt(p stream.Params, key string) int {
 	n, ok := p[key].(int64)
 	if ok {

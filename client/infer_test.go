@@ -14,7 +14,7 @@ import (
 	"millrace/stream"
 )
 
-// TestAddresses: a server that listens at all addresses is called at this machine's own.
+// A server listening at all addresses is called at the loopback address.
 func TestAddresses(t *testing.T) {
 	for addr, want := range map[string]string{
 		":8000": "http://127.0.0.1:8000", "0.0.0.0:8000": "http://127.0.0.1:8000", "[::]:8000": "http://127.0.0.1:8000", "[::1]:8000": "http://[::1]:8000",
@@ -30,7 +30,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestTLS: a certificate is verified as the caller wants it.
+// A certificate is verified by the caller's configuration.
 func TestTLS(t *testing.T) {
 	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"name":"millrace"}`) }))
 	h.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -49,7 +49,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestBodies: a body is read whole, up to the bound, whether its length is told or not.
+// A body is read whole, up to the bound, with or without a known length.
 func TestBodies(t *testing.T) {
 	for _, c := range []struct {
 		told int64
@@ -76,7 +76,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// TestRequests: what a request asks for is in its address, its header and its body.
+// Options of a request are in the URL, the header and the body.
 func TestRequests(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -135,7 +135,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestAnswers: the header of a reply says where its JSON ends, and what each step took.
+// The header of a reply has the length of the JSON, and the time of each step.
 func TestAnswers(t *testing.T) {
 	const body = `{"model_name":"m","outputs":[]}`
 	for length, ok := range map[string]bool{"": true, "31": true, "32": false, "-1": false, "x": false} {

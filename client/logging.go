@@ -27,7 +27,7 @@ func (c *Client) Logging(ctx context.Context) (Logging, error) {
 	return l, err
 }
 
-// ChangeLogging changes the server's log while it runs, and returns what is in force.
+// ChangeLogging changes the server's log at run time, and returns the settings in force.
 func (c *Client) ChangeLogging(ctx context.Context, change LoggingChange) (Logging, error) {
 	var l Logging
 	body, err := json.Marshal(change)

@@ -12,7 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// TestRecords checks that a frame of two records is one write below TLS, and arrives whole.
+// A frame of two records is a single write below TLS, and arrives whole.
 func TestRecords(t *testing.T) {
 	h := httptest.NewTLSServer(nil)
 	h.Close()

@@ -8,34 +8,34 @@ import (
 	"millrace/stream"
 )
 
-// Reply is the ending of one frame, or with Partial a part of its result: the frame was
-// dropped, failed (Err), or answered. The receiver owns its memory.
+// Reply is the ending of one frame, or with Partial a part of the result: the frame was dropped, failed (Err), or
+// answered. The receiver owns the memory.
 type Reply struct {
-	Seq           uint64 // as Send returned it
-	CaptureUS     int64  // as the frame had it
+	Seq           uint64 // returned by Send
+	CaptureUS     int64  // copied from the frame
 	Model         string
-	Version       string        // of the model, if the server sent it
+	Version       string        // of the model, if sent by the server
 	Partial       bool          // more of this frame's result follows
 	Dropped       stream.Reason // "" if it was not dropped
 	Err           error         // *stream.Error with the server's code
 	Lost          bool          // the frame or its ending was lost with a connection; Err is set
 	Outputs       []stream.Tensor
 	Params        stream.Params
-	Width, Height int // of the frame as sent, upright; 0 if it is not a picture
-	Batch         int // rows of the batch that it was run in
+	Width, Height int // of the frame as sent, upright; 0 = not a picture
+	Batch         int // rows of the frame's batch
 	Timing        Timing
 
 	Sent time.Time // when Send was called
 	Got  time.Time // when the reply was received
 }
 
-// Answered reports whether there is a result, or a part of one.
+// Answered reports whether the reply has a result, or a part of a result.
 func (r *Reply) Answered() bool { return r.Dropped == "" && r.Err == nil }
 
-// Timing splits the time of a frame by its steps. A step that was not reached is 0.
+// Timing divides the time of a frame into steps. A step not reached is 0.
 type Timing struct {
-	Received time.Time     // by the server's clock; zero if the server did not send it
-	Queue    time.Duration // until it was put into a batch
+	Received time.Time     // by the server's clock; zero if not sent by the server
+	Queue    time.Duration // until put into a batch
 	Prepare  time.Duration // until the batch's run began
 	Run      time.Duration
 	Total    time.Duration // from receipt to result

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// inOrder returns the streams in the order in which they were opened. s.mu is held.
+// inOrder returns the streams in the order of opening. s.mu is held.
 func (s *Session) inOrder() []*Stream {
 	all := make([]*Stream, 0, len(s.streams))
 	for _, st := range s.streams {
@@ -18,8 +18,7 @@ func (s *Session) inOrder() []*Stream {
 	return all
 }
 
-// attach returns the message that asks for the session and for the endings that have not
-// arrived.
+// attach returns the message that requests the session and the missing endings.
 func (s *Session) attach() *wire.Attach {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,9 +31,8 @@ func (s *Session) attach() *wire.Attach {
 	return m
 }
 
-// lastSeq is the number before that of the first frame whose ending has not arrived.
-// The number of the newest ending would not do, since with the policy "latest" endings
-// do not arrive in order.
+// lastSeq returns the number before the first frame without an arrived ending. The number of the newest ending would
+// be wrong: with the policy "latest", endings do not arrive in order.
 func (st *Stream) lastSeq() *uint64 {
 	next := st.nextSeq
 	if i := slices.IndexFunc(st.unended, func(u unended) bool { return !u.lost }); i >= 0 {
@@ -46,7 +44,7 @@ func (st *Stream) lastSeq() *uint64 {
 	return new(next - 1)
 }
 
-// resumeStreams resumes, over c, the streams that the server still has.
+// resumeStreams resumes, over c, the streams still kept by the server.
 func (s *Session) resumeStreams(c *conn, m *wire.Attached) {
 	attached := map[uint32]*wire.AttachedStream{}
 	for i := range m.Streams {
@@ -78,9 +76,8 @@ func (s *Session) reopenStreams(c *conn, m *wire.Ready) {
 	})
 }
 
-// continueOn makes c the session's connection. With s.mu held, it calls prepare, and then
-// each for every stream: each returns the messages to send, and whether the stream stays
-// open.
+// continueOn makes c the session's connection. With s.mu held, continueOn calls prepare, and then each for every
+// stream: each returns the messages to send, and whether the stream stays open.
 func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messages []wire.Message, open bool)) {
 	var messages []wire.Message
 	var ended, resumed []*Stream
@@ -106,7 +103,7 @@ func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messag
 	s.mu.Unlock()
 	s.sendControl(c, messages...)
 	for _, st := range resumed {
-		if st.state == open { // only this goroutine changes it
+		if st.state == open { // only this goroutine changes the state
 			s.sendConfig(c, st)
 		}
 	}
@@ -122,7 +119,7 @@ func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messag
 	}
 }
 
-// reopen gives the stream a new id and returns the message that opens it. s.mu is held.
+// reopen gives the stream a new id and returns the message that opens the stream. s.mu is held.
 func (st *Stream) reopen() []wire.Message {
 	s := st.s
 	delete(s.streams, st.sid)
@@ -132,13 +129,13 @@ func (st *Stream) reopen() []wire.Message {
 	return []wire.Message{st.openMessage()}
 }
 
-// resume marks the frames that the server did not receive as lost, and returns the
-// messages that may have been lost with the connection. s.mu is held.
+// resume marks the frames not received by the server as lost, and returns the messages possibly lost with the
+// connection. s.mu is held.
 func (st *Stream) resume(at *wire.AttachedStream) (messages []wire.Message) {
 	st.markLost(func(u *unended) bool { return at.ReceivedSeq == nil || u.seq > *at.ReceivedSeq })
 	st.sent, st.limit = at.ReceivedCount, at.CreditLimit
-	// The server replies to an update with a credit message, which has the number of
-	// ended frames: endings that the server no longer keeps show as a gap.
+	// The server replies to an update with a credit message with the number of ended frames: endings no longer kept
+	// by the server show as a gap.
 	messages = append(messages, st.update.message(st.sid))
 	if st.paused {
 		messages = append(messages, &wire.Pause{SID: st.sid})
@@ -166,8 +163,8 @@ func (st *Stream) markLost(which func(*unended) bool) {
 	}
 }
 
-// needsKeyFrame reports whether the sender should be asked for a key frame, because the
-// next frames depend on lost ones.
+// needsKeyFrame reports whether the sender should be asked for a key frame, because the next frames depend on lost
+// frames.
 func (st *Stream) needsKeyFrame() bool {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()

@@ -16,9 +16,8 @@ import (
 	"millrace/stream"
 )
 
-// cutter is a TCP proxy that cuts connections. plan says of the nth, from 0,
-// after how many bytes to and from the server it is cut; negative = never. Every
-// third is cut by a reset, which loses bytes in transit.
+// cutter is a TCP proxy that cuts connections. For the nth connection, from 0, plan returns the numbers of bytes to
+// and from the server before the cut; negative = never. Every third cut is a reset, with loss of bytes in transit.
 type cutter struct {
 	ln     net.Listener
 	target atomic.Pointer[string]
@@ -108,7 +107,7 @@ func carry(to, from net.Conn, most int) {
 	_, _ = io.CopyN(to, from, int64(most))
 }
 
-// cutAll cuts all connections; refuse says whether new ones are refused.
+// cutAll cuts all connections; refuse sets whether new connections are refused.
 func (p *cutter) cutAll(refuse bool) {
 	p.mu.Lock()
 	p.refuse = refuse
@@ -163,9 +162,9 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		switch {
 		case n > 14:
 			return -1, -1
-		case n > 0 && r.IntN(4) == 0: // in a handshake, or soon after it
+		case n > 0 && r.IntN(4) == 0: // during or soon after a handshake
 			return 50 + r.IntN(1000), -1
-		case n > 0 && r.IntN(4) == 0: // some after attach: its reply is lost, and the session with it
+		case n > 0 && r.IntN(4) == 0: // partly after attach: the reply is lost, and so is the session
 			return -1, 200 + r.IntN(500)
 		case r.IntN(2) == 0:
 			return 1000 + r.IntN(40000), -1
@@ -215,8 +214,7 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 	}
 }
 
-// A frame whose message is cut is lost, the frames before and after it are not, and the
-// counts of server and client agree.
+// A frame with a cut message is lost, the frames before and after are not, and the counts of server and client agree.
 func TestSessionFrameLost(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	_, via := cut(t, c, func(n int) (up, down int) {
@@ -230,7 +228,7 @@ func TestSessionFrameLost(t *testing.T) {
 	ctx := testTimeout(t)
 	b := newEndingLog(t, true)
 	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
-	idle := openStream(t, s, "same", client.StreamOptions{}) // has received nothing when it is resumed
+	idle := openStream(t, s, "same", client.StreamOptions{}) // has received nothing before resuming
 	for _, size := range []int{10, 50000, 20} {
 		if _, err := st.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
 			t.Fatal(err)
@@ -280,8 +278,7 @@ func TestSessionKeyFrame(t *testing.T) {
 	}
 }
 
-// An ending that was in transit when the connection was cut, and that is too large for
-// the server to keep, is lost.
+// An ending in transit during a cut is lost if too large for the server to keep.
 func TestSessionEndingLost(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	_, via := cut(t, c, func(n int) (up, down int) {

@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// TestRetryAfter returns the time that the server sent in an HTTP header or in a message.
+// RetryAfter returns the time sent by the server in an HTTP header or in a message.
 func TestRetryAfter(t *testing.T) {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -40,8 +40,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestUpdate: the fields of an update reach the server, also over a new connection to a
-// server that no longer has the session; fields that are left out do not change.
+// The fields of an update reach the server, also over a new connection to a server that has lost the session; omitted
+// fields do not change.
 func TestUpdate(t *testing.T) {
 	c, stop := serve(t, "same=identity")
 	p, via := cut(t, c, never)

@@ -17,19 +17,18 @@ import (
 type SessionOptions struct {
 	// Header is sent with each handshake, for example Authorization.
 	Header http.Header
-	// Ticket returns a ticket. It is called before each handshake, since a ticket is
-	// valid once. One source of tickets is (*Client).Ticket of an authorised client.
-	// nil = no ticket is sent.
+	// Ticket returns a ticket. Ticket is called before each handshake, since a ticket is valid once. A source of
+	// tickets is (*Client).Ticket of an authorised client. nil = no ticket is sent.
 	Ticket func(ctx context.Context) (string, error)
-	// GiveUp is how long the session tries to reconnect after its connection was lost;
-	// 0 = 2 minutes, negative = it does not try.
+	// GiveUp bounds the time of reconnecting after a loss of the connection; 0 = 2 minutes, negative = no
+	// reconnecting.
 	GiveUp time.Duration
-	// OnConnection, if set, is called when the connection was lost and when there is a
-	// new one. It is called from the goroutine that calls OnReply.
+	// OnConnection, if set, is called after a loss of the connection and after a new connection, by the goroutine
+	// that calls OnReply.
 	OnConnection func(ConnectionChange)
 }
 
-// ConnectionState says what happened to a session's connection.
+// ConnectionState is the kind of change of a session's connection.
 type ConnectionState string
 
 // The states.
@@ -38,8 +37,8 @@ const (
 	ConnectionLost ConnectionState = "lost"
 	// ConnectionResumed: the session continues; frames that did not arrive are lost.
 	ConnectionResumed ConnectionState = "resumed"
-	// ConnectionReopened: the server no longer had the session. Its streams were opened
-	// again; all frames in flight and the state of stateful models are lost.
+	// ConnectionReopened: the server no longer had the session. The streams were opened again; all frames in flight
+	// and the state of stateful models are lost.
 	ConnectionReopened ConnectionState = "reopened"
 )
 
@@ -49,10 +48,9 @@ type ConnectionChange struct {
 	Err   error // the reason of ConnectionLost
 }
 
-// Session has any number of streams over one connection, with the protocol millrace.v1.
-// When the connection is lost, the session reconnects and resumes. Each frame that was
-// sent still ends exactly once; frames that cannot be recovered end as lost. All methods
-// may be called concurrently.
+// Session has any number of streams over one connection, with the protocol millrace.v1. After a loss of the
+// connection, the session reconnects and resumes. Each sent frame still ends exactly once; unrecoverable frames end
+// as lost. All methods may be called concurrently.
 type Session struct {
 	c             *Client
 	opts          SessionOptions
@@ -60,13 +58,13 @@ type Session struct {
 	cancel        context.CancelCauseFunc
 	stopAfterFunc func() bool
 	done          chan struct{}
-	discard       chan struct{} // closed when replies that are not received are discarded
+	discard       chan struct{} // closed to discard unreceived replies
 
 	write sync.Mutex // held while writing to the connection; locked before mu
-	head  []byte     // of the message that is being written, guarded by write
+	head  []byte     // of the message being written, guarded by write
 
 	mu        sync.Mutex
-	conn      *conn // nil while there is none
+	conn      *conn // nil while disconnected
 	token     string
 	limits    wire.Limits
 	lastSID   uint32
@@ -78,8 +76,7 @@ type Session struct {
 	out []Reply // used by the session's goroutine only
 }
 
-// Session starts a session. When ctx ends, at any time, the session is closed. Errors are
-// those of Infer.
+// Session starts a session. When ctx ends, at any time, the session is closed. Errors are as for Infer.
 func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("client: %w", context.Cause(ctx))
@@ -100,11 +97,11 @@ func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, er
 	s.setReady(ready)
 	s.setConn(conn)
 	s.mu.Unlock()
-	go s.run(conn) // Close waits for it
+	go s.run(conn) // Close waits for run
 	return s, nil
 }
 
-// Ticket asks the server for a ticket, which authorises one session within 30 s.
+// Ticket requests a ticket from the server. A ticket authorises one session within 30 s.
 func (c *Client) Ticket(ctx context.Context) (string, error) {
 	var m struct {
 		Ticket string `json:"ticket"`
@@ -119,16 +116,16 @@ func (c *Client) Ticket(ctx context.Context) (string, error) {
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err says why the session ended: nil while it has not, and after Close.
+// Err returns the reason of the session's end: nil before the end, and after Close.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Close ends the session and its streams. Frames in flight end as lost; it waits at most
-// 2 s for the streams' readers to receive these endings. It returns when the session has
-// ended. It may be called again, but not from OnReply.
+// Close ends the session and its streams. Frames in flight end as lost; Close waits at most 2 s for the streams'
+// readers to receive these endings. Close returns when the session has ended. Close may be called again, but not from
+// OnReply.
 func (s *Session) Close() error {
 	s.stop(nil)
 	<-s.done
@@ -170,7 +167,7 @@ func (s *Session) setConn(c *conn) {
 	}
 }
 
-// run is the session's goroutine: it reads, and reconnects.
+// run is the session's goroutine: run reads, and reconnects.
 func (s *Session) run(c *conn) {
 	defer close(s.done)
 	for {
@@ -219,7 +216,7 @@ func (s *Session) endError() error {
 	return errClosed()
 }
 
-// newSID returns an id that no stream has. s.mu is held.
+// newSID returns an unused stream id. s.mu is held.
 func (s *Session) newSID() uint32 {
 	for {
 		s.lastSID++
@@ -229,8 +226,8 @@ func (s *Session) newSID() uint32 {
 	}
 }
 
-// sendControl writes control messages, if there is a connection. s.write is held. A
-// connection that fails is closed, so that the reader's read fails.
+// sendControl writes control messages if connected. s.write is held. sendControl closes a failing connection, so that
+// the reader's read fails.
 func (s *Session) sendControl(c *conn, messages ...wire.Message) {
 	if c == nil {
 		return
@@ -247,8 +244,7 @@ func (s *Session) sendControl(c *conn, messages ...wire.Message) {
 	}
 }
 
-// sendMedia writes a media message. s.write is held. A connection that fails is
-// closed.
+// sendMedia writes a media message, and closes a failing connection. s.write is held.
 func (s *Session) sendMedia(c *conn, m *message) {
 	if err := s.writeMedia(c, m); err != nil {
 		_ = c.Close()

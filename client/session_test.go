@@ -40,15 +40,14 @@ func openStream(t *testing.T, s *client.Session, model string, o client.StreamOp
 	return st
 }
 
-// endingLog records the ending of each frame, and fails the test for one that ends twice
-// or out of order.
+// endingLog records the ending of each frame, and fails the test if a frame ends twice or out of order.
 type endingLog struct {
 	t       *testing.T
 	ordered bool
 	mu      sync.Mutex
 	ends    map[uint64]string
 	next    uint64
-	results uint64 // no results follow for frames before this one
+	results uint64 // no results follow for earlier frames
 	count   map[string]int
 	content func(r client.Reply) string // "" = correct
 }
@@ -161,7 +160,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// Two models over one connection: pictures, tensors, samples, and what is wrong.
+// Two models over one connection: pictures, tensors, samples, and errors.
 func TestSessionFrames(t *testing.T) {
 	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
@@ -223,7 +222,7 @@ func TestSessionFrames(t *testing.T) {
 	wantCode(t, err, stream.Unauthenticated)
 }
 
-// A server that shuts down tells all sessions.
+// A server that shuts down notifies all sessions.
 func TestSessionDrained(t *testing.T) {
 	c, stop := serve(t, "same=identity", "slow=delay,fixed=50ms")
 	state := newChanges()
@@ -257,7 +256,7 @@ func TestSessionDrained(t *testing.T) {
 	}
 }
 
-// Unloading a model ends its streams, and no others.
+// Unloading a model ends only the streams of the model.
 func TestSessionUnloaded(t *testing.T) {
 	c, _ := serve(t, "same=identity", "other=identity")
 	s := session(t, c, client.SessionOptions{})
@@ -277,7 +276,7 @@ func TestSessionUnloaded(t *testing.T) {
 	if r := <-other.Replies(); !r.Answered() {
 		t.Errorf("%+v", r)
 	}
-	<-other.Done() // that was the last stream
+	<-other.Done() // the last stream
 	if other.Err() != nil || s.Err() != nil {
 		t.Errorf("%v, %v", other.Err(), s.Err())
 	}
@@ -355,7 +354,7 @@ func TestSessionCredit(t *testing.T) {
 	}
 }
 
-// A session that is abandoned does not wait for replies to be received.
+// An abandoned session does not wait for replies to be received.
 func TestSessionAbandoned(t *testing.T) {
 	c, _ := serve(t, "same=identity", "slow=delay,fixed=500ms")
 	why := errors.New("no more")

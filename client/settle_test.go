@@ -10,9 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// TestSettle: a server ends frames in any order, sends the endings one by one, in ranges
-// or not at all, and connections lose random messages. Each frame ends exactly once, and
-// none waits that the server has ended.
+// A server ends frames in any order, sends the endings one by one, in ranges or not at all, and connections lose
+// random messages. Each frame ends exactly once, and no frame ended by the server keeps waiting.
 func TestSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := &Stream{policy: stream.Policy{Window: 8}}
@@ -30,7 +29,7 @@ func TestSettle(t *testing.T) {
 			server []uint64 // unended frames at the server
 			acked  uint64
 			flying []sentEnding // sent endings that have not arrived
-			recent []sentEnding // sent endings that the server keeps
+			recent []sentEnding // sent endings kept by the server
 		)
 		write := func(m sentEnding) {
 			flying = append(flying, m)
@@ -49,7 +48,7 @@ func TestSettle(t *testing.T) {
 				st.atServer++
 				server = append(server, st.nextSeq)
 				st.nextSeq += 1 + rapid.Uint64Range(0, 1).Draw(t, "gap")
-			case 3, 4: // some of them end
+			case 3, 4: // end a part of the frames
 				m := sentEnding{}
 				for range min(len(server), rapid.IntRange(1, 3).Draw(t, "ended")) {
 					i := rapid.IntRange(0, len(server)-1).Draw(t, "which")
@@ -84,7 +83,7 @@ func TestSettle(t *testing.T) {
 		if len(st.unended) < len(server) || st.atServer != len(server) || st.ended != acked {
 			t.Fatalf("%d wait, %d of them live, the server has %d; ended %d, acked %d", len(st.unended), st.atServer, len(server), st.ended, acked)
 		}
-		for len(server) > 0 { // the rest ends one by one
+		for len(server) > 0 { // end the rest one by one
 			acked++
 			write(sentEnding{[]wire.Range{{server[0], server[0]}}, acked})
 			server = server[1:]

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Status is the state of a server at one moment. Its counters only increase while the
-// server, or the endpoint that they belong to, is the same: two replies show the rates
-// between them.
+// Status is the state of a server at one moment. The counters never decrease while the same server, or the same
+// endpoint, is running: two replies give the rates in between.
 type Status struct {
 	Version       string    `json:"version"`
 	State         string    `json:"state"`   // starting, ready, degraded (a model has no worker) or draining
@@ -24,7 +23,7 @@ type Status struct {
 	Models      []ModelStatus               `json:"models"`      // loaded ones, sorted by name
 }
 
-// ProcessStatus is what the server's process uses.
+// ProcessStatus is the resource usage of the server's process.
 type ProcessStatus struct {
 	CPUSeconds    float64 `json:"cpu_seconds"` // used since the process started, without child processes
 	Processors    int     `json:"processors"`  // most that run Go code at once (GOMAXPROCS)
@@ -68,11 +67,10 @@ type ModelStatus struct {
 	OldestMS float64 `json:"oldest_ms"` // how long the oldest of them has waited
 	Batches  uint64  `json:"batches"`   // that ran
 
-	// Frames that clients have sent, as they were told of their endings: Accepted =
-	// Results + Drops + Errors + InFlight. They are counted for the model and version
-	// since it was loaded. Refused is those of Drops and Errors that no stream accepted,
-	// by their reason or code; Unsendable is those of Results that could not be encoded as
-	// the client had asked, and was told as an error. Reasons and codes with 0 are left out.
+	// Frames by the endings sent to clients: Accepted = Results + Drops + Errors + InFlight. The counts are of the
+	// model and version since loading. Refused counts the Drops and Errors of frames not accepted by a stream, by
+	// reason or code; Unsendable counts the Results that could not be encoded in the client's format, and were sent
+	// as an error. Reasons and codes with 0 are left out.
 	Accepted   uint64            `json:"accepted"`
 	Results    uint64            `json:"results"`
 	Drops      map[string]uint64 `json:"drops"`
@@ -85,8 +83,8 @@ type ModelStatus struct {
 	StagesUS  StageHistograms `json:"stages_us"`
 }
 
-// StageHistograms are the stages of answered frames, in microseconds. Frames that were
-// answered without a run, by the gate, are left out.
+// StageHistograms are the stages of answered frames, in microseconds. Frames answered by the gate, without a run, are
+// left out.
 type StageHistograms struct {
 	Queue   Histogram `json:"queue"`   // from the receipt of a frame until it was bound to a batch
 	Prepare Histogram `json:"prepare"` // until the batch ran

@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// Outputs is the form in which results are sent.
+// Outputs is the form of results on the wire.
 type Outputs string
 
 // The forms of results.
@@ -29,26 +29,24 @@ type StreamOptions struct {
 	Outputs       Outputs
 	Params        stream.Params // for the model; values are strings, int64, float64 or bool
 
-	// OnReply, if set, is called with each reply, instead of the channel. It is called
-	// from one goroutine for the whole session, in the order of arrival. It must not
-	// block for long, since replies of the session's other streams wait for it. It may
-	// call TrySend, but not Send, Drain, Close or Open.
+	// OnReply, if set, is called with each reply, instead of the channel. A single goroutine calls OnReply for the
+	// whole session, in the order of arrival. OnReply must not block for long, since replies of the session's other
+	// streams wait. OnReply may call TrySend, but not Send, Drain, Close or Open.
 	OnReply func(Reply)
-	// Buffer is the capacity of the channel of replies; 0 = 64. When it is full, the
-	// session stops reading, and the server closes the connection after a while.
+	// Buffer is the capacity of the channel of replies; 0 = 64. When the channel is full, the session stops reading,
+	// and the server closes the connection after a while.
 	Buffer int
-	// OnAdvice is called when the server, or the stream itself after a loss, asks for
-	// other frames. It is called like OnReply.
+	// OnAdvice is called when the server, or the stream itself after a loss, asks for other frames. OnAdvice is
+	// called like OnReply.
 	OnAdvice func(Advice)
-	// OnError is called when the server refuses a Configure, Update, Pause, Resume or
-	// Flush. It is called like OnReply.
-	OnError func(error)
-	// OnStats is called every few seconds while there are results. It is called like
+	// OnError is called when the server refuses a Configure, Update, Pause, Resume or Flush. OnError is called like
 	// OnReply.
+	OnError func(error)
+	// OnStats is called every few seconds while results arrive. OnStats is called like OnReply.
 	OnStats func(Stats)
 }
 
-// Advice asks the sender to send other frames. 0 = no change.
+// Advice asks the sender for other frames. 0 = no change.
 type Advice struct {
 	FPS           float64 // frames above this rate are dropped
 	Width, Height int     // pixels
@@ -56,10 +54,10 @@ type Advice struct {
 	KeyFrame      bool    // the next frame should be a key frame
 }
 
-// Totals are the numbers of frames of a stream that the server received, and of their
-// endings: Received = Results + Drops + Errors and, in Stats, those in flight.
+// Totals are the numbers of a stream's frames received by the server, and of their endings: Received = Results +
+// Drops + Errors and, in Stats, frames in flight.
 type Totals struct {
-	Received uint64 // Accepted, and those that were refused with an error or a drop
+	Received uint64 // Accepted, and frames refused with an error or a drop
 	Accepted uint64
 	Results  uint64
 	Drops    uint64
@@ -69,15 +67,15 @@ type Totals struct {
 // Stats are statistics of a stream at the server.
 type Stats struct {
 	Totals  Totals
-	Waiting int           // frames that are not yet in a batch
+	Waiting int           // frames not yet in a batch
 	FPS     float64       // recent results per second
 	Age     time.Duration // recent time from receipt to result
 }
 
 const (
 	defaultBuffer = 64
-	// maxUnended bounds the frames of a stream without an ending: endings that the server
-	// combines, or that the reader of replies has not received.
+	// maxUnended bounds the frames of a stream without an ending: endings combined by the server, or not yet received
+	// by the reader of replies.
 	maxUnended = 4096
 )
 
@@ -89,17 +87,17 @@ const (
 	closed
 )
 
-// Stream sends frames to one model and receives exactly one ending for each. All
-// methods may be called concurrently.
+// Stream sends frames to one model and receives exactly one ending for each frame. All methods may be called
+// concurrently.
 type Stream struct {
 	s       *Session
-	alone   bool // the session has only this stream, and ends with it
+	alone   bool // the only stream of the session, which ends with the stream
 	model   string
 	opts    StreamOptions
 	codec   wire.Codec
 	replies chan Reply
 	done    chan struct{} // closed when the last ending was delivered
-	quit    chan struct{} // closed when replies that are not received are discarded
+	quit    chan struct{} // closed to discard unreceived replies
 
 	// The fields below are guarded by s.mu.
 	sid       uint32
@@ -113,28 +111,28 @@ type Stream struct {
 	paused    bool
 	closing   bool // Close was called, or the last frame sent
 	abandoned bool // quit is closed
-	flush     bool // Flush was called while there was no connection
+	flush     bool // Flush was called while disconnected
 	config    *message
 
 	nextSeq       uint64
 	unended       []unended
-	atServer      int    // number of unended frames that may be at the server
+	atServer      int    // number of unended frames possibly at the server
 	delivering    bool   // replies are being delivered
 	sent          uint64 // frames that count against limit
 	limit         uint64 // the server's credit
-	ended         uint64 // frames that the server has ended, by its newest message
-	discontinuity bool   // frames before the next one are missing
+	ended         uint64 // frames ended by the server, by its newest message
+	discontinuity bool   // a gap precedes the next frame
 }
 
-// unended is a frame that has not ended.
+// unended is a frame without an ending.
 type unended struct {
 	seq  uint64
 	sent time.Time
-	lost bool // it ends as lost, when all frames before it have ended
+	lost bool // ends as lost after all earlier frames
 }
 
-// Stream opens a stream to a model, in a new session, which ends with the stream. When
-// ctx ends, at any time, the stream is closed. Errors are those of Infer.
+// Stream opens a stream to a model in a new session, which ends with the stream. When ctx ends, at any time, the
+// stream is closed. Errors are as for Infer.
 func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
 	s, err := c.Session(ctx, SessionOptions{})
 	if err != nil {
@@ -148,8 +146,8 @@ func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (
 	return st, nil
 }
 
-// Open opens a stream to a model and waits until the server has opened it, and for a
-// connection if there is none. Errors are those of Infer.
+// Open opens a stream to a model and waits for the server to open the stream, and for a connection if disconnected.
+// Errors are as for Infer.
 func (s *Session) Open(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
 	return s.open(ctx, model, opts, false)
 }
@@ -220,8 +218,7 @@ func checkParams(p stream.Params) error {
 	return nil
 }
 
-// openMessage returns the message that opens the stream, with its options and all changes
-// by Update. s.mu is held.
+// openMessage returns the message that opens the stream, with the options and all changes by Update. s.mu is held.
 func (st *Stream) openMessage() *wire.Open {
 	st.updated = false
 	o := &st.opts
@@ -259,7 +256,7 @@ func (st *Stream) nextChange() <-chan struct{} {
 	return st.changed
 }
 
-// waitUntil waits until ok, which is called with s.mu held, returns true.
+// waitUntil waits until ok, called with s.mu held, returns true.
 func (st *Stream) waitUntil(ctx context.Context, ok func() bool) error {
 	for {
 		st.s.mu.Lock()
@@ -277,11 +274,10 @@ func (st *Stream) waitUntil(ctx context.Context, ok func() bool) error {
 	}
 }
 
-// Send sends one frame, and returns the number that its replies have. Frames are numbered
-// from 0 in the order of sending. Send does not keep the frame's memory. It waits for a
-// connection and, with the policy "every", for credit; with "latest" it does not wait for
-// credit, since the server drops older frames. A frame whose number was returned ends
-// exactly once.
+// Send sends one frame, and returns the frame's number for its replies. Frames are numbered from 0 in the order of
+// sending. Send does not keep the frame's memory. Send waits for a connection and, with the policy "every", for
+// credit; with "latest" Send does not wait for credit, since the server drops older frames. A frame with a returned
+// number ends exactly once.
 func (st *Stream) Send(ctx context.Context, f Frame) (seq uint64, err error) {
 	for {
 		seq, wait, err := st.send(&f, st.latest())
@@ -296,8 +292,7 @@ func (st *Stream) Send(ctx context.Context, f Frame) (seq uint64, err error) {
 	}
 }
 
-// TrySend is Send without waiting: when there is no connection or no credit, it sends
-// nothing and ok is false.
+// TrySend is Send without waiting: without a connection or credit, TrySend sends nothing and ok is false.
 func (st *Stream) TrySend(f Frame) (seq uint64, ok bool, err error) {
 	seq, wait, err := st.send(&f, false)
 	return seq, err == nil && wait == nil, err
@@ -309,8 +304,7 @@ func (st *Stream) latest() bool {
 	return st.policy.Mode == stream.Latest
 }
 
-// send sends f if it may be sent now; otherwise it returns wait, which is closed when it
-// may be tried again.
+// send sends f if possible now; otherwise send returns wait, closed when send may be tried again.
 func (st *Stream) send(f *Frame, ignoreCredit bool) (seq uint64, wait <-chan struct{}, err error) {
 	m, err := f.message(&st.opts)
 	if err != nil {
@@ -342,13 +336,13 @@ func (st *Stream) send(f *Frame, ignoreCredit bool) (seq uint64, wait <-chan str
 	st.closing = st.closing || f.Last
 	conn := s.conn
 	s.mu.Unlock()
-	s.sendMedia(conn, &m) // if it fails, the frame ends as lost
+	s.sendMedia(conn, &m) // on a failure, the frame ends as lost
 	return seq, nil, nil
 }
 
 // hasCredit reports whether another frame may be sent. s.mu is held.
 func (st *Stream) hasCredit() bool {
-	window := st.policy.Window // 0 = the model's, which bounds the credit
+	window := st.policy.Window // 0 = the model's window, which bounds the credit
 	return st.sent < st.limit && (window == 0 || st.atServer < window)
 }
 
@@ -367,38 +361,36 @@ func (st *Stream) sendError(size int) error {
 	return nil
 }
 
-// Replies returns the channel of replies. It is closed when the stream has
-// ended; Err then returns the reason. With OnReply it receives nothing.
+// Replies returns the channel of replies. The channel is closed when the stream has ended; Err then returns the
+// reason. With OnReply the channel stays empty.
 func (st *Stream) Replies() <-chan Reply { return st.replies }
 
 // Done is closed when the stream and all its frames have ended.
 func (st *Stream) Done() <-chan struct{} { return st.done }
 
-// Err says why the stream ended: nil while it has not, and after Close.
+// Err returns the reason of the stream's end: nil before the end, and after Close.
 func (st *Stream) Err() error {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return st.err
 }
 
-// Policy returns the policy in force, with the model's defaults. A field that Update has
-// reset to the model's default is 0.
+// Policy returns the policy in force, with the model's defaults. A field reset to the model's default by Update is 0.
 func (st *Stream) Policy() stream.Policy {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return st.policy
 }
 
-// Waiting returns the number of sent frames that have not ended.
+// Waiting returns the number of sent frames without an ending.
 func (st *Stream) Waiting() int {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return len(st.unended)
 }
 
-// Drain waits until every frame that was sent has ended and every reply is in the channel
-// or was passed to OnReply. When the stream ends, its frames end as lost. Drain fails
-// when ctx ends first.
+// Drain waits until every sent frame has ended and every reply is in the channel or was passed to OnReply. When the
+// stream ends, its frames end as lost. Drain fails when ctx ends first.
 func (st *Stream) Drain(ctx context.Context) error {
 	if err := st.waitUntil(ctx, func() bool { return len(st.unended) == 0 && !st.delivering }); err != nil {
 		return fmt.Errorf("%d frames have not ended: %w", st.Waiting(), err)
@@ -406,12 +398,11 @@ func (st *Stream) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the stream: frames that wait at the server are dropped, and those in a batch
-// are answered. It returns when all frames have ended, with the totals of the server.
-// These are zero if they were lost with a connection, and count from the last
-// ConnectionReopened if there was one. A frame has ended once its reply was received: while
-// nobody receives from Replies, Close waits for ctx, which should have a deadline then. When
-// ctx ends first, replies that are not received are discarded. It may be called again.
+// Close ends the stream: frames waiting at the server are dropped, and frames in a batch are answered. Close returns
+// when all frames have ended, with the totals of the server. The totals are zero if lost with a connection, and count
+// from the last ConnectionReopened, if any. A frame ends when its reply is received: while nobody receives from
+// Replies, Close waits for ctx, which should have a deadline then. When ctx ends first, unreceived replies are
+// discarded. Close may be called again.
 func (st *Stream) Close(ctx context.Context) (Totals, error) {
 	_ = st.control(func() { st.closing = true; st.notifyChange() }, func() wire.Message { return &wire.Close{SID: st.sid} })
 	var late error

@@ -10,9 +10,8 @@ import (
 	"millrace/stream"
 )
 
-// StreamConfig is the configuration of a server stream: a source that the server reads
-// itself, the model that its frames are run on, and the sinks of the results. 0 and ""
-// are the defaults of the server or the model.
+// StreamConfig is the configuration of a server stream: a source read by the server, the model that runs the frames,
+// and the sinks of the results. 0 and "" are the defaults of the server or the model.
 type StreamConfig struct {
 	Name       string      `json:"name"`
 	Source     string      `json:"source"`          // an http, https, rtsp or rtsps address
@@ -28,18 +27,18 @@ type StreamConfig struct {
 	Loop       bool        `json:"loop,omitempty"`     // start a video again at its end
 	Paused     bool        `json:"paused,omitempty"`
 
-	// Models are several models that get the frames. What one does not set of its policy is
-	// that of the stream.
+	// Models are the models of a stream with several models. Unset policy fields of a model take the policy of the
+	// stream.
 	Models []StreamModelConfig `json:"models,omitempty"`
-	// Settings are further settings by their names in the configuration, those of the kind
-	// of the source, such as width and rtsp_transport.
+	// Settings are further settings by their names in the configuration, for the kind of the source, for example
+	// width and rtsp_transport.
 	Settings map[string]any `json:"-"`
 	// Sinks are the settings of sinks by their names: webhook, and webhook_secret to sign
 	// the posts.
 	Sinks map[string]any `json:"sinks,omitempty"`
 }
 
-// StreamModelConfig is one of several models of a server stream.
+// StreamModelConfig is a model of a server stream with several models.
 type StreamModelConfig struct {
 	Model      string      `json:"model"`
 	Version    string      `json:"version,omitempty"`
@@ -51,13 +50,13 @@ type StreamModelConfig struct {
 	Priority   string      `json:"priority,omitempty"`
 }
 
-// MarshalJSON writes all settings into one object.
+// MarshalJSON writes all settings into a single object.
 func (c StreamConfig) MarshalJSON() ([]byte, error) {
 	type plain StreamConfig
 	return withSettings(plain(c), c.Settings)
 }
 
-// withSettings writes the members of v and the settings into one object.
+// withSettings writes the members of v and the settings into a single object.
 func withSettings(v any, settings map[string]any) ([]byte, error) {
 	own, err := json.Marshal(v)
 	if err != nil || len(settings) == 0 {
@@ -71,8 +70,8 @@ func withSettings(v any, settings map[string]any) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// StreamChange holds changes of a server stream that runs. A nil field changes nothing, 0
-// and "" stand for the default of the server or the model.
+// StreamChange holds changes of a running server stream. A nil field changes nothing, 0 and "" stand for the default
+// of the server or the model.
 type StreamChange struct {
 	Source     *string      `json:"source,omitempty"` // the present one goes on until the new one has its first frame, or fails
 	Model      *string      `json:"model,omitempty"`  // the only model from now on
@@ -84,21 +83,21 @@ type StreamChange struct {
 	Window     *int         `json:"window,omitempty"`
 	Priority   *string      `json:"priority,omitempty"`
 
-	// Models are changes of single models: a model that the stream does not have is added.
+	// Models are changes of single models: a model missing in the stream is added.
 	Models []StreamModelChange `json:"models,omitempty"`
-	// Settings are further settings by their names in the configuration, such as fps.
+	// Settings are further settings by their names in the configuration, for example fps.
 	Settings map[string]any `json:"-"`
 	// Sinks are settings of sinks by their names; "" removes a sink.
 	Sinks map[string]any `json:"sinks,omitempty"`
 }
 
-// MarshalJSON writes all changes into one object.
+// MarshalJSON writes all changes into a single object.
 func (c StreamChange) MarshalJSON() ([]byte, error) {
 	type plain StreamChange
 	return withSettings(plain(c), c.Settings)
 }
 
-// StreamModelChange holds changes of one model of a server stream, by its name.
+// StreamModelChange holds changes of one model of a server stream, by the model's name.
 type StreamModelChange struct {
 	Model      string       `json:"model"`
 	Version    *string      `json:"version,omitempty"`
@@ -143,8 +142,7 @@ type ServerStream struct {
 	Sinks       map[string]StreamSink    `json:"sinks"`          // by name: file, webhook and others
 }
 
-// StreamModel is one model of a server stream. Its counts are those of the endings of the
-// frames that it got.
+// StreamModel is one model of a server stream. The counts are of the endings of the model's frames.
 type StreamModel struct {
 	Model   string                   `json:"model"`
 	Version string                   `json:"version,omitempty"`
@@ -176,14 +174,14 @@ type StreamPolicy struct {
 	Priority   string      `json:"priority"`
 }
 
-// StreamLost counts losses, by where they occurred.
+// StreamLost counts losses by place.
 type StreamLost struct {
 	Frames  uint64 `json:"frames"`  // without free memory
 	Results uint64 `json:"results"` // not delivered to any sink
 	Lines   uint64 `json:"lines"`   // not delivered to slow watchers
 }
 
-// StreamSink counts the results that went to one sink.
+// StreamSink counts the results sent to one sink.
 type StreamSink struct {
 	Sent    uint64 `json:"sent"`
 	Retries uint64 `json:"retries"` // attempts after the first
@@ -200,7 +198,7 @@ func (c *Client) ServerStreams(ctx context.Context) ([]ServerStream, error) {
 	return list.Streams, err
 }
 
-// ServerStream returns one server stream.
+// ServerStream returns the server stream called name.
 func (c *Client) ServerStream(ctx context.Context, name string) (s ServerStream, err error) {
 	if name == "" {
 		return s, errNoName()
@@ -215,19 +213,19 @@ func (c *Client) AddServerStream(ctx context.Context, cfg StreamConfig) (s Serve
 	return s, err
 }
 
-// ChangeServerStream changes a server stream while it runs: all of the change, or nothing.
+// ChangeServerStream changes a running server stream: all of the change, or nothing.
 func (c *Client) ChangeServerStream(ctx context.Context, name string, change StreamChange) (s ServerStream, err error) {
 	err = c.streams(ctx, http.MethodPatch, name, change, &s)
 	return s, err
 }
 
-// RemoveServerStream ends and removes a server stream. It returns when that is done.
+// RemoveServerStream ends and removes a server stream, and returns after the removal.
 func (c *Client) RemoveServerStream(ctx context.Context, name string) error {
 	return c.streams(ctx, http.MethodDelete, name, nil, nil)
 }
 
-// ResetServerStream makes a stream of the configuration what it is there: it undoes the changes of
-// requests, and brings a stream back that was removed.
+// ResetServerStream returns a stream to its configuration: requested changes are undone, and a removed stream comes
+// back.
 func (c *Client) ResetServerStream(ctx context.Context, name string) (s ServerStream, err error) {
 	if name == "" {
 		return s, errNoName()
@@ -236,8 +234,8 @@ func (c *Client) ResetServerStream(ctx context.Context, name string) (s ServerSt
 	return s, err
 }
 
-// streams sends a request about the server stream called name, or about all of them, and
-// decodes the reply into to unless to is nil.
+// streams sends a request about the server stream called name, or about all streams, and decodes the reply into to
+// unless to is nil.
 func (c *Client) streams(ctx context.Context, method, name string, body, to any) error {
 	path := []string{"v2", "streams"}
 	if name != "" {

@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// A server stream is added, read, changed and removed. Its source is not a video.
+// A server stream is added, read, changed and removed. The source is not a video.
 func TestServerStreams(t *testing.T) {
 	c, _ := serve(t, "eyes=motion")
 	ctx := t.Context()
@@ -43,7 +43,7 @@ func TestServerStreams(t *testing.T) {
 	wantCode(t, err, stream.InvalidArgument)
 }
 
-// A reply of a server that is not Millrace is an error.
+// A reply of a server other than Millrace is an error.
 func TestServerStreamsOfAForeignServer(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
 	defer srv.Close()

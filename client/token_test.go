@@ -17,8 +17,8 @@ import (
 	"millrace/stream"
 )
 
-// serveWithKeys runs a server whose clients need keys, and returns its address, a key with the
-// role infer, and one that has expired.
+// serveWithKeys runs a server whose clients need keys, and returns the address, a key with the role infer, and an
+// expired key.
 func serveWithKeys(t *testing.T) (addr, key, expired string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.yaml")
@@ -53,8 +53,8 @@ func serveWithKeys(t *testing.T) (addr, key, expired string) {
 	return s.Addr("http"), key, expired
 }
 
-// TestToken: a client with a key can do what its role allows, over REST and in sessions, and one
-// without or with an expired one learns why it cannot.
+// A client with a key has the rights of its role, over REST and in sessions; a client without a key or with an
+// expired key gets an error with the reason.
 func TestToken(t *testing.T) {
 	addr, key, expired := serveWithKeys(t)
 	with := func(key string) *client.Client {
@@ -100,7 +100,7 @@ func TestToken(t *testing.T) {
 	wantCode(t, err, stream.Unauthenticated)
 }
 
-// TestTokenForm: a key that cannot stand in a header is refused before it is sent.
+// A key not allowed in a header is refused before sending.
 func TestTokenForm(t *testing.T) {
 	for _, key := range []string{"a b", "a\r\nX: y", "é", "a\x00"} {
 		_, err := client.NewWith("127.0.0.1:1", client.Options{Token: key})
@@ -108,7 +108,7 @@ func TestTokenForm(t *testing.T) {
 	}
 }
 
-// TestTokenIsNotRedirected: a redirect to another address does not take the key with it.
+// A redirect to another address does not take the key along.
 func TestTokenIsNotRedirected(t *testing.T) {
 	var got []string
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -45,7 +45,7 @@ func splitParameterSets(t *testing.T, chunk []byte) (sets, rest []byte) {
 	return chunk[from:to], slices.Concat(chunk[:from], chunk[to:])
 }
 
-// A video, chunk by chunk, with its parameter sets sent separately: each chunk has a result with the size of its picture.
+// A video, chunk by chunk, with parameter sets sent separately: each chunk has a result with the size of its picture.
 func TestSessionVideo(t *testing.T) {
 	c, _ := serve(t, "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})

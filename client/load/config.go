@@ -19,8 +19,8 @@ const (
 	V1Protocol        = "v1" // millrace.v1, PerSession streams to a connection
 )
 
-// Config describes the load. Errors name a field by its flag. It can be decoded from JSON,
-// with durations in nanoseconds.
+// Config describes the load. Errors name a field by its flag. A Config can be decoded from JSON, with durations in
+// nanoseconds.
 type Config struct {
 	URL      string            `json:"url,omitempty"`      // --url: of the server, e.g. http://127.0.0.1:8000
 	Protocol string            `json:"protocol,omitempty"` // --protocol: ws (default), v1 or rest
@@ -66,7 +66,7 @@ const (
 	maxSize     = 256 << 20
 )
 
-// withDefaults returns c with its zero fields filled in.
+// withDefaults returns c with defaults for zero fields.
 func (c Config) withDefaults() Config {
 	or := func(p *int, v int) {
 		if *p == 0 {
@@ -89,8 +89,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error that names the first flag that is out of bounds. Zero fields
-// have their defaults.
+// Validate returns an error that names the first flag out of bounds. Zero fields count as their defaults.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	within := func(flag string, v, low, high int) error {
@@ -184,21 +183,21 @@ func (c *Config) validateTarget() error {
 	return nil
 }
 
-// anyTensor returns the URL of requests to a model that takes any tensor, and the size of an element if the URL has no shape.
+// anyTensor returns the URL of requests to a model that takes any tensor, and the size of an element if the URL has
+// no shape.
 func (c *Config) anyTensor() (url string, element int) {
 	more := map[string]string{"datatype": string(stream.Uint8)}
 	of := stream.Datatype(cmp.Or(c.Options["datatype"], more["datatype"]))
 	if c.Options["shape"] == "" {
-		element = of.Size() // 0 of BYTES, for which the server asks for a shape
+		element = of.Size() // 0 for BYTES: the server asks for a shape
 	}
 	return c.address("http", "infer", more), element
 }
 
-// address returns the URL of path on the server. Its query has the options, and those of
-// more that the options do not have.
+// address returns the URL of path on the server. The query has the options, and further options from more.
 func (c *Config) address(scheme, path string, more map[string]string) string {
 	u, err := url.Parse(c.URL)
-	if err != nil { // Validate has parsed it
+	if err != nil { // checked by Validate
 		return c.URL
 	}
 	if u.Scheme == "https" || u.Scheme == "wss" {

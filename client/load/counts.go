@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// shard has the counts of some of the streams, so that senders of different shards do not
-// wait for each other's lock.
+// shard has the counts of a group of streams, so that senders of different shards do not wait for each other's lock.
 type shard struct {
 	cfg *Config
 	mu  sync.Mutex
@@ -21,23 +20,23 @@ type shard struct {
 	latest time.Duration // time of the newest ending
 }
 
-// firstError is the first message of the errors with one code, and when it came.
+// firstError is the first message of all errors with the same code, and its time.
 type firstError struct {
 	at   time.Duration
 	text string
 }
 
-// maxMessage bounds a message that is kept, in characters.
+// maxMessage bounds a kept message, in characters.
 const maxMessage = 500
 
-// keep keeps the message of an error, unless an earlier one has its code.
+// keep keeps the message of an error, unless an earlier error has the same code.
 func (s *shard) keep(code stream.Code, err error, at time.Duration) {
 	if _, kept := s.first[code]; !kept {
 		s.first[code] = firstError{at, fmt.Sprintf("%.*s", maxMessage, strings.ToValidUTF8(err.Error(), "\uFFFD"))}
 	}
 }
 
-// mergeFirst keeps the messages of the shard in all that are earlier than those there.
+// mergeFirst puts the messages of the shard into all where earlier than the messages in all.
 func (s *shard) mergeFirst(all map[stream.Code]firstError) {
 	for code, e := range s.first {
 		if kept, ok := all[code]; !ok || e.at < kept.at {
@@ -101,7 +100,7 @@ func (s *shard) sent(due, at time.Duration) {
 	}
 }
 
-// ended counts an ending, and reports whether it was an answer in the measured time.
+// ended counts an ending, and reports whether the ending was an answer in the measured time.
 func (s *shard) ended(e *Ending, m sentFrame, known bool, now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// TestFirstError: of the errors with one code, the report has the message of the earliest of all shards, of bounded length.
+// Among errors with the same code, the report has the earliest message of all shards, of bounded length.
 func TestFirstError(t *testing.T) {
 	all := map[stream.Code]firstError{}
 	for _, shardOf := range [][]struct {

@@ -89,7 +89,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// printable returns a text of the server on one line, without characters that a terminal obeys.
+// printable returns a text of the server on one line, without terminal control characters.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

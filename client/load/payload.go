@@ -12,7 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// Frame is one payload. All streams that send it share it: its bytes must not change.
+// Frame is one payload. All streams share the payload, so the bytes must not change.
 type Frame struct {
 	Data  []byte
 	Codec stream.Codec // JPEG, PNG or WebP by content, otherwise Opaque
@@ -36,15 +36,15 @@ func NewFrame(data []byte) *Frame {
 	return f
 }
 
-// message returns the frame as a WebSocket message. It is masked only once, since masking
-// each copy would take the client's processor time.
+// message returns the frame as a WebSocket message. The frame is masked only once, since masking each copy would take
+// the client's processor time.
 func (f *Frame) message() (*websocket.PreparedMessage, error) {
 	f.once.Do(func() { f.prepared, f.err = websocket.NewPreparedMessage(websocket.BinaryMessage, f.Data) })
 	return f.prepared, f.err
 }
 
-// maxPayload bounds the sum of the sizes of a directory's files, which are kept in memory
-// so that reading them is not measured.
+// maxPayload bounds the sum of the sizes of a directory's files. The files are kept in memory to keep reading out of
+// the measurement.
 const maxPayload = 1 << 30
 
 // frames returns the payloads that the streams send in turn.
@@ -64,7 +64,7 @@ func (c *Config) frames() ([]*Frame, error) {
 	}
 	data := make([]byte, c.Size)
 	for i, v := 0, uint32(1); i < len(data); i++ {
-		v ^= v << 13 // xorshift: data that cannot be compressed
+		v ^= v << 13 // xorshift: incompressible data
 		v ^= v >> 17
 		v ^= v << 5
 		data[i] = byte(v)

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Report is the result of a run. Counts are of the whole run; rates and latencies leave
-// out ramp-up and warm-up. Latencies are measured from the time at which a frame was due.
+// Report is the result of a run. Counts are of the whole run; rates and latencies leave out ramp-up and warm-up.
+// Latencies count from the due time of a frame.
 type Report struct {
 	Loop        string  `json:"loop"` // open or closed
 	Streams     int     `json:"streams"`
@@ -31,8 +31,8 @@ type Report struct {
 	// FirstErrors has the first message of each code in Errors, 500 characters at most.
 	FirstErrors map[string]string `json:"first_errors"`
 
-	// Faults of the server, 0 if it is correct: frames without an ending, endings
-	// without a frame, and streams that failed, by their error.
+	// Faults of the server, 0 for a correct server: frames without an ending, endings without a frame, and failed
+	// streams by error.
 	Unaccounted int64             `json:"unaccounted"`
 	Unexpected  uint64            `json:"unexpected"`
 	Lost        map[string]uint64 `json:"lost"`
@@ -41,7 +41,7 @@ type Report struct {
 	Goodput   float64 `json:"goodput"` // answers within the deadline, a second
 	MeanBatch float64 `json:"mean_batch"`
 	Fairness  float64 `json:"fairness"` // Jain's index of the answers of each stream
-	// PerStream has, for each stream, the number of answers that FPS counts.
+	// PerStream has the number of answers counted in FPS for each stream.
 	PerStream []uint64 `json:"-"`
 
 	Latency    Quantiles `json:"latency"`   // due to answered: the answer's age
@@ -131,7 +131,7 @@ func (r *run) report() *Report {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
 	}
 	rep.PerStream = make([]uint64, 0, len(r.senders))
-	short := c.Frames > 0 || r.interrupted || rep.GivenUp // may have ended before its duration
+	short := c.Frames > 0 || r.interrupted || rep.GivenUp // may have ended before Duration
 	for _, l := range r.senders {
 		rep.Sent += l.sent
 		rep.Unsent += l.unsent
@@ -174,8 +174,8 @@ func quantilesOf(h *histogram.Durations) Quantiles {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Fairness returns Jain's index of how many answers each stream got: 1 when all got the
-// same number, 1/n when one of n got all. It is 1 when there were no answers.
+// Fairness returns Jain's index of the streams' numbers of answers: 1 when all n streams got the same number, 1/n
+// when a single stream got all. Fairness is 1 without answers.
 //
 // Jain, Chiu and Hawe, A Quantitative Measure of Fairness, DEC TR-301, 1984.
 func Fairness[T uint64 | float64](got []T) float64 {

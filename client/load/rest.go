@@ -17,16 +17,18 @@ import (
 	"millrace/stream"
 )
 
-// REST is a target of inference requests over HTTP. Each frame is one POST. A stream has
-// as many connections as requests in flight.
+// REST is a target of inference requests over HTTP. Each frame is one POST. A stream has as many connections as
+// requests in flight.
 type REST struct {
-	URL      string // http://host:port/v2/models/NAME/infer?options; with Element, there is an option
-	Header   map[string]string
-	Tensor   bool          // the frame is the bytes of one tensor, not a picture
-	Timeout  time.Duration // of one request; 0 = DefaultTimeout
-	Element  int           // bytes of an element: the option shape of a request is the number of elements of its frame; 0 = URL has it, or the model knows it
-	InFlight int           // requests in flight on one stream; 0 = DefaultInFlight
-	TLS      *tls.Config   // nil = by the system's certificate authorities
+	URL     string // http://host:port/v2/models/NAME/infer?options; with Element, at least one option
+	Header  map[string]string
+	Tensor  bool          // the frame is the bytes of one tensor, not a picture
+	Timeout time.Duration // of one request; 0 = DefaultTimeout
+	// bytes of an element, for the option shape: the number of elements of the frame; 0 = the shape is in URL or in
+	// the model
+	Element  int
+	InFlight int         // requests in flight on one stream; 0 = DefaultInFlight
+	TLS      *tls.Config // nil = by the system's certificate authorities
 }
 
 // DefaultTimeout is how long a REST request may take.
@@ -51,7 +53,7 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	c := &restConn{conns: map[*trackedConn]struct{}{}}
 	h := &fasthttp.HostClient{
 		Addr: host, IsTLS: secure, TLSConfig: t.TLS, MaxConns: MaxStreams, ReadTimeout: timeout, WriteTimeout: timeout,
-		// A request that is sent twice would be counted once.
+		// A request sent twice would be counted once.
 		MaxIdemponentCallAttempts: 1, RetryIf: func(*fasthttp.Request) bool { return false },
 		MaxIdleConnDuration: time.Minute, NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
 		Dial: c.dial,
@@ -62,7 +64,7 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	return c, err
 }
 
-// restConn keeps its connections, so that Close can end requests that wait.
+// restConn keeps its connections, so that Close can end waiting requests.
 type restConn struct {
 	Conn
 	client *fasthttp.HostClient
@@ -107,13 +109,13 @@ func (c *restConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	for t := range c.conns {
-		t.Conn.Close() // the read fails, and its caller closes t
+		t.Conn.Close() // the read fails, and the reader closes t
 	}
 	c.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// post sends one request. If the server refuses it, the error has the server's code.
+// post sends one request. If the server refuses the request, the error has the server's code.
 func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -152,7 +154,7 @@ func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) erro
 	return stream.Errorf(code, "", "%.*s", maxMessage, cmp.Or(refusal.Error, string(resp.Body())))
 }
 
-// Connection is the code of a request that failed with its connection.
+// Connection is the code of a request whose connection failed.
 const Connection stream.Code = "connection"
 
 func codeOf(err error) stream.Code {

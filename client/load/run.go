@@ -12,7 +12,6 @@ import (
 	"millrace/stream"
 )
 
-// run is one measurement.
 type run struct {
 	cfg         Config
 	frames      []*Frame
@@ -27,9 +26,9 @@ type run struct {
 	lostBy map[string]uint64
 
 	first   firstFrames
-	givenUp atomic.Bool // the first frames all failed with one error
+	givenUp atomic.Bool // the first frames all failed with the same error
 
-	// Used only by the goroutine of clock, and after it.
+	// Used only by the goroutine of clock, and after its end.
 	lastRow     time.Duration
 	rows        []Row
 	interrupted bool
@@ -41,7 +40,7 @@ const (
 	shardCount = 16
 	// maxOpening is how many streams are opened, or closed, at the same time.
 	maxOpening = 64
-	// slack is how late a frame that was due just before the end may be sent.
+	// slack is how late a frame due just before the end may be sent.
 	slack = 50 * time.Millisecond
 	// maxRows bounds the rows of a report: one day.
 	maxRows = 86400
@@ -52,10 +51,9 @@ func (c *Config) measureFrom() time.Duration { return c.RampUp + c.Warmup }
 
 func (r *run) now() time.Duration { return time.Since(r.origin) - time.Duration(r.start.Load()) }
 
-// Run generates the load that c describes and reports the result. All streams are opened
-// before the first frame is sent. When ctx ends, sending stops early, Run waits for the
-// frames in flight as usual, and the report says that it was interrupted. An error means
-// that nothing was measured: a setting is out of bounds, or a stream could not be opened.
+// Run generates the load described by c and reports the result. Run opens all streams before sending the first frame.
+// When ctx ends, sending stops early, Run waits for the frames in flight as usual, and the report is marked as
+// interrupted. An error means no measurement: a setting is out of bounds, or a stream could not be opened.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -162,8 +160,7 @@ func (r *run) send(ctx context.Context) {
 	}
 	sent := make(chan struct{})
 	clocks.Go(func() { r.clock(ctx, sent) })
-	// A sender may block in a Send that the server does not accept. It returns when its
-	// connection is closed.
+	// A sender may block in a Send not accepted by the server. Send returns when the connection is closed.
 	sending.Wait()
 	close(sent)
 	clocks.Wait()
@@ -238,7 +235,7 @@ func (r *run) settled() bool {
 	return true
 }
 
-// close ends the connections. It may be called twice.
+// close ends the connections. close may be called twice.
 func (r *run) close() {
 	places := make(chan struct{}, maxOpening)
 	var wg sync.WaitGroup
@@ -260,10 +257,11 @@ type firstFrames struct {
 	decided atomic.Bool
 	mu      sync.Mutex
 	failed  int
-	text    string // of the error of all of them
+	text    string // of the common error
 }
 
-// judge stops the sending when the first frames, as many as Config.GiveUp, all failed with one error. e is an ending of a frame.
+// judge stops the sending when the first Config.GiveUp frames all failed with the same error. e is an ending of a
+// frame.
 func (r *run) judge(e *Ending) {
 	f := &r.first
 	if r.cfg.GiveUp == 0 || f.decided.Load() {
@@ -286,13 +284,13 @@ func (r *run) judge(e *Ending) {
 	}
 }
 
-// lost counts a stream that failed, by the text of its error. Length and number of the
-// texts are bounded, so that the report stays small.
+// lost counts a failed stream, by the text of the error. Length and number of the texts are bounded, so that the
+// report stays small.
 func (r *run) lost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for e := errors.Unwrap(err); e != nil; e = errors.Unwrap(err) {
-		err = e // the outer errors have addresses and ports, which would make every text different
+		err = e // the outer errors have addresses and ports, different in every text
 	}
 	text := err.Error()
 	if len(text) > 200 {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// Goroutines of fasthttp, which end some time after the last connection.
+		// Goroutines of fasthttp end some time after the last connection.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"))
@@ -38,8 +38,7 @@ func run(t *testing.T, c load.Config) *load.Report {
 	return r
 }
 
-// TestOpenLoopCountsFromDue: frames wait for slow calls, and their latencies count from
-// the time at which they were due.
+// Frames wait for slow calls, and their latencies count from the due time.
 func TestOpenLoopCountsFromDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, load.Config{
@@ -148,7 +147,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestPoisson checks the mean of random gaps, and that they are random.
+// Random gaps vary and have the right mean.
 func TestPoisson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, gaps := time.Now(), map[time.Duration]bool{}
@@ -201,7 +200,7 @@ func TestErrorsByCode(t *testing.T) {
 	}
 }
 
-// TestInterrupt: a run that is interrupted waits for the frames in flight.
+// An interrupted run waits for the frames in flight.
 func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
@@ -216,8 +215,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a run ends early when the first frames all failed with one error, and goes on when one was answered or failed
-// with another error.
+// A run ends early when the first frames all failed with the same error, and continues after an answer or a different
+// error.
 func TestGiveUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		failing func(n int) error
@@ -248,8 +247,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestNoEnding: with a target that never answers, the run ends and reports how many
-// endings are missing.
+// With a target that never answers, the run ends and reports the number of missing endings.
 func TestNoEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -263,7 +261,7 @@ func TestNoEnding(t *testing.T) {
 	})
 }
 
-// peer is a server of plain mode whose replies the test defines.
+// peer is a server of plain mode with replies defined by the test.
 func peer(t *testing.T, serve func(ws *websocket.Conn, r *http.Request)) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -298,7 +296,7 @@ func TestPeerThatRepliesTwiceAndForgets(t *testing.T) {
 					return
 				}
 				if seq%5 == 0 {
-					break // it has no ending
+					break // no ending
 				}
 				text = fmt.Sprintf(`{"seq":%d,"batch":2}`, seq)
 			}
@@ -328,8 +326,7 @@ func TestPeerThatLeaves(t *testing.T) {
 	}
 }
 
-// TestPeerThatReadsNothing: senders block, and the run ends on time and reports the frames
-// that could not be sent.
+// Senders block, and the run ends on time and reports the unsent frames.
 func TestPeerThatReadsNothing(t *testing.T) {
 	release := make(chan struct{})
 	url := peer(t, func(*websocket.Conn, *http.Request) { <-release })

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sender is one stream and its schedule.
+// sender is one stream with its schedule.
 type sender struct {
 	run      *run
 	index    int
@@ -38,8 +38,8 @@ func newSender(r *run, i int) *sender {
 	return l
 }
 
-// begin returns when the stream's first frame is due. Streams with even gaps start at
-// different times within one gap, since their frames would otherwise be bursts.
+// begin returns when the stream's first frame is due. Streams with even gaps start at different times within one gap,
+// to avoid bursts.
 func (l *sender) begin() time.Duration {
 	c, n := &l.run.cfg, float64(l.run.cfg.Streams)
 	at := float64(c.RampUp) / n * float64(l.index)
@@ -74,7 +74,7 @@ func (l *sender) send() {
 	}
 }
 
-// until waits until a time, if it is not past. It returns false when sending has stopped.
+// until waits until the time at, if not past. until returns false when sending has stopped.
 func (l *sender) until(at time.Duration, timer *time.Timer) bool {
 	wait := at - l.run.now()
 	if wait > 0 {
@@ -132,9 +132,8 @@ func (l *sender) openLoop(timer *time.Timer) {
 	}
 }
 
-// missed counts frames that became due after the last one that was sent: up to now if
-// sending was stopped, up to the end if the stream failed. With random gaps it is the
-// expected number.
+// missed counts unsent due frames after the last sent frame: up to now if sending was stopped, up to the end if the
+// stream failed. With random gaps, missed counts the expected number.
 func (l *sender) missed(due time.Duration) {
 	c := &l.run.cfg
 	end := c.Duration
@@ -151,8 +150,7 @@ func (l *sender) missed(due time.Duration) {
 	l.unsent += uint64(max(n, 0))
 }
 
-// sendOne sends a frame that was due at a time. It returns false when the stream has
-// failed.
+// sendOne sends the frame due at the time due, and returns false when the stream has failed.
 func (l *sender) sendOne(due, now time.Duration) bool {
 	l.mu.Lock()
 	seq := l.unended.next
@@ -171,14 +169,13 @@ func (l *sender) sendOne(due, now time.Duration) bool {
 	l.sent++
 	now = l.run.now()
 	l.mu.Lock()
-	l.unended.markSent(seq, now) // Send may have waited for the server to accept it
+	l.unended.markSent(seq, now) // Send may have waited for acceptance by the server
 	l.mu.Unlock()
 	l.shard.sent(due, now)
 	return err == nil
 }
 
-// frame returns the payload of frame number seq. All streams send the payloads in order,
-// but each starts with another one.
+// frame returns the payload of frame number seq. All streams send the payloads in order, each from a different start.
 func (l *sender) frame(seq uint64) *Frame {
 	list := l.run.frames
 	n := uint64(len(list))

@@ -20,13 +20,13 @@ import (
 	"millrace/workers"
 )
 
-// serve runs a server with some models and returns its address.
+// serve runs a server with several models and returns its address.
 func serve(t *testing.T) (*server.Server, string) {
 	t.Helper()
 	return serveWithKey(t, "")
 }
 
-// serveWithKey runs such a server, whose clients need the key unless it is "".
+// serveWithKey runs such a server; clients need the key unless key is "".
 func serveWithKey(t *testing.T, key string) (*server.Server, string) {
 	t.Helper()
 	s, err := server.New(server.Config{
@@ -181,7 +181,7 @@ func TestServer(t *testing.T) {
 		for protocol, want := range map[string]string{
 			load.RESTProtocol: "datatype: model echo takes any tensor: set the options datatype and shape", load.WebSocketProtocol: "", load.V1Protocol: "",
 		} {
-			c := load.Config{URL: url, Protocol: protocol, Model: "motion", Streams: 20, Frames: 2} // bytes that are no picture
+			c := load.Config{URL: url, Protocol: protocol, Model: "motion", Streams: 20, Frames: 2} // not a picture
 			if want != "" {
 				c.Model, c.Tensor = "echo", true
 			}
@@ -215,7 +215,8 @@ func TestToken(t *testing.T) {
 		if r, err := load.Run(t.Context(), cfg); err != nil || r.Answered != 3 {
 			t.Errorf("%s: %+v %v", protocol, r, err)
 		}
-		cfg.Token, cfg.Header = "wrong", map[string]string{"authorization": "Bearer secret"} // which is sent in its place
+		// the header replaces the token
+		cfg.Token, cfg.Header = "wrong", map[string]string{"authorization": "Bearer secret"}
 		if r, err := load.Run(t.Context(), cfg); err != nil || r.Answered != 3 {
 			t.Errorf("%s with a header: %+v %v", protocol, r, err)
 		}

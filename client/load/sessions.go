@@ -33,9 +33,8 @@ type Sessions struct {
 
 var _ Target = (*Sessions)(nil)
 
-// NewSessions returns a target for the server at addr, which has the form of client.New.
-// The options are those of a plain stream's query: policy, max_age_ms, deadline_ms,
-// max_fps, window, codec and outputs.
+// NewSessions returns a target for the server at addr, in the form of client.New. The options are the query options
+// of a plain stream: policy, max_age_ms, deadline_ms, max_fps, window, codec and outputs.
 func NewSessions(addr, model string, options map[string]string, header http.Header) (*Sessions, error) {
 	return newSessions(addr, model, options, header, nil)
 }
@@ -68,7 +67,7 @@ func (t *Sessions) option(key, value string) error {
 	return nil
 }
 
-// sessions returns the target of c, with those options of more that c does not have.
+// sessions returns the target of c, with the options of more that are missing in c.
 func (c *Config) sessions(more map[string]string, header http.Header) (*Sessions, error) {
 	maps.Copy(more, c.Options)
 	addr := c.URL
@@ -78,7 +77,7 @@ func (c *Config) sessions(more map[string]string, header http.Header) (*Sessions
 	return newSessions(addr, c.Model, more, header, c.TLS)
 }
 
-// sharedSession is a session that several streams use.
+// sharedSession is a session used by several streams.
 type sharedSession struct {
 	ready   chan struct{} // closed when session or err is set
 	session *client.Session
@@ -105,7 +104,7 @@ func (t *Sessions) Open(ctx context.Context, i int, ended func(Ending)) (Conn, e
 	return c, nil
 }
 
-// join returns session n; the first caller opens it.
+// join returns session n; the first caller opens the session.
 func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	t.mu.Lock()
 	s, first := t.open[n], false
@@ -181,7 +180,7 @@ func (c *sessionConn) Close() error {
 	c.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = c.stream.Close(ctx) // best effort: closing the session ends it anyway
+	_, _ = c.stream.Close(ctx) // best effort: closing the session also ends the stream
 	c.leave()
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// Target opens streams to what is measured.
+// Target opens streams to a server or function under test.
 type Target interface {
 	// Open opens stream number i. The target calls ended once for each ending, from any
 	// goroutine; ended does not block and does not call the target.
@@ -16,37 +16,34 @@ type Target interface {
 
 // Conn is one open stream of a target.
 type Conn interface {
-	// Send sends a frame; seq counts from 0 without gaps. It may block while the server
-	// does not accept frames. It is called from one goroutine. An error means that the
-	// frame was not sent and the stream has failed.
+	// Send sends a frame; seq counts from 0 without gaps. Send may block while the server does not accept frames. A
+	// single goroutine calls Send. An error means that the frame was not sent and the stream has failed.
 	Send(seq uint64, f *Frame) error
-	// Close ends the stream, and a Send that blocks. After it has returned, ended is not
-	// called again.
+	// Close ends the stream and any blocked Send. After Close has returned, ended is not called again.
 	Close() error
 }
 
-// Ending is the ending of a frame, a part of its result, or the loss of the stream.
+// Ending is the ending of a frame, a part of a result, or the loss of the stream.
 type Ending struct {
 	Seq     uint64
 	Outcome stream.Outcome // Pending for Lost
 	Partial bool           // part of a result: the frame's ending follows
 	Reason  stream.Reason  // of a drop
-	Err     error          // of a frame that failed: stream.CodeOf is its code
-	Batch   int            // rows of its batch; 0 = unknown
+	Err     error          // of a failed frame, with the code stream.CodeOf(Err)
+	Batch   int            // rows of the batch; 0 = unknown
 	Lost    error          // the stream failed: no more endings follow
 }
 
-// Calls is a target that calls a function for each frame, which returns when the frame is
-// answered, such as a call of the server in this process. Errors are counted by their code
-// (stream.CodeOf). In a closed loop each stream runs as many calls at once as its window
-// allows; in an open loop, up to InFlight.
+// Calls is a target that calls a function for each frame, for example a call of the server in this process. The
+// function returns when the frame is answered. Errors are counted by code (stream.CodeOf). In a closed loop each
+// stream runs as many calls at the same time as its window allows; in an open loop, up to InFlight.
 type Calls struct {
 	Call     func(ctx context.Context, stream int, f *Frame) (batch int, err error)
 	InFlight int // 0 = DefaultInFlight
 }
 
-// DefaultInFlight is how many calls of an open loop run at once on one stream. Further
-// frames wait, and that wait is part of their latency.
+// DefaultInFlight is the number of calls at the same time on one stream in an open loop. Further frames wait, and the
+// wait is part of their latency.
 const DefaultInFlight = 256
 
 var _ Target = Calls{}
@@ -71,8 +68,7 @@ type calls struct {
 	wg     sync.WaitGroup
 }
 
-// Send implements Conn. The call runs in its own goroutine, so that later frames do not
-// wait for earlier answers.
+// Send implements Conn. The call runs in its own goroutine, so that later frames do not wait for earlier answers.
 func (c *calls) Send(seq uint64, f *Frame) error {
 	select {
 	case c.places <- struct{}{}:

@@ -2,17 +2,17 @@ package load
 
 import "time"
 
-// sentFrame has the times at which a frame was due and was sent, since the start.
+// sentFrame has the due time and the sending time of a frame, since the start.
 type sentFrame struct {
 	due, sent time.Duration
 	open      bool
 }
 
-// unended has the frames of a stream without an ending, by their number. It is a ring,
-// since frames end in nearly the order in which they were sent.
+// unended has the frames of a stream without an ending, by number, in a ring, since frames end in nearly the order of
+// sending.
 type unended struct {
-	ring  []sentFrame // its length is a power of two
-	first uint64      // the oldest frame that may be open
+	ring  []sentFrame // the length is a power of two
+	first uint64      // the oldest frame possibly open
 	next  uint64      // the number of the next frame
 	open  int
 }
@@ -33,7 +33,7 @@ func (p *unended) put(due, sent time.Duration) {
 
 func (p *unended) at(n uint64) *sentFrame { return &p.ring[n&uint64(len(p.ring)-1)] }
 
-// get returns the open frame n, and removes it if remove is set.
+// get returns the open frame n, and removes the frame if remove is set.
 func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
 	if n < p.first || n >= p.next || !p.at(n).open {
 		return m, false
@@ -49,15 +49,14 @@ func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
 	return m, true
 }
 
-// markSent sets when frame n was sent, unless it has ended.
+// markSent sets the sending time of frame n, unless the frame has ended.
 func (p *unended) markSent(n uint64, sent time.Duration) {
 	if n >= p.first && p.at(n).open {
 		p.at(n).sent = sent
 	}
 }
 
-// undo reverts the last put, because the frame was not sent. It returns false if the frame
-// has ended nevertheless.
+// undo reverts the last put, because the frame was not sent. undo returns false if the frame has ended nevertheless.
 func (p *unended) undo() bool {
 	_, ok := p.get(p.next-1, true)
 	return ok

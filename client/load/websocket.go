@@ -41,11 +41,11 @@ func (t WebSocket) Open(ctx context.Context, _ int, ended func(Ending)) (Conn, e
 		return nil, err
 	}
 	c := &wsConn{ws: ws, ended: ended, done: make(chan struct{})}
-	go c.read() // ends with the connection; Close waits for it
+	go c.read() // ends with the connection; Close waits for read
 	return c, nil
 }
 
-// refused returns the error with which a server answered a handshake.
+// refused returns the error in a server's answer to a handshake.
 func refused(status string, text []byte) error {
 	var m struct {
 		Error string      `json:"error"`
@@ -82,7 +82,7 @@ func (c *wsConn) Send(_ uint64, f *Frame) error {
 func (c *wsConn) Close() error {
 	c.closed.Store(true)
 	by := time.Now().Add(time.Second)
-	// Best effort: a server that does not reply in time is disconnected.
+	// Best effort: a server without a timely reply is disconnected.
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), by)
 	_ = c.ws.SetReadDeadline(by)
 	<-c.done
@@ -116,8 +116,8 @@ func (c *wsConn) read() {
 	}
 }
 
-// ending reads one message. ofFrame is false for a message that is not about a frame; an
-// error that ends the stream is returned as err.
+// ending reads one message. ofFrame is false for a message not about a frame; an error that ends the stream is
+// returned as err.
 func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error) {
 	if kind == websocket.BinaryMessage {
 		var m wire.Result
@@ -146,7 +146,7 @@ func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error
 	return e, true, nil
 }
 
-// memory returns memory for tensors, which are not used.
+// memory returns scratch memory for tensors, which are not used.
 func (c *wsConn) memory(n int) []byte {
 	if len(c.scratch) < n {
 		c.scratch = make([]byte, n)
@@ -159,7 +159,7 @@ const maxReply = 1 << 30
 
 var errLongReply = errors.New("a reply is longer than 1 GiB")
 
-// readAll reads r to its end, into b.
+// readAll reads r to its end into b.
 func readAll(r io.Reader, b []byte) ([]byte, error) {
 	for {
 		if len(b) == cap(b) {

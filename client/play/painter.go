@@ -16,33 +16,33 @@ import (
 )
 
 const (
-	// maxPending and maxPendingBytes bound the frames that wait for their ending and to be drawn. At the bound, sending
+	// maxPending and maxPendingBytes bound the frames waiting for their ending and for drawing. At the bound, sending
 	// waits until a frame was drawn, so that the overlay has all frames.
 	maxPending      = 512
 	maxPendingBytes = 64 << 20
-	// minWidth is the width below which a picture is enlarged, so that text on it is legible.
+	// minWidth is the width below which a picture is enlarged to keep text legible.
 	minWidth   = 640
 	maxEnlarge = 4
 )
 
-// pendingFrame is a frame that was sent and is not drawn yet.
+// pendingFrame is a sent frame that is not drawn yet.
 type pendingFrame struct {
 	seq   uint64
 	frame []byte
 	pts   time.Duration
 
 	ended    bool
-	answered bool // it ended with a result
+	answered bool // ended with a result
 	result   overlay.Result
 	caption  string // describes the ending
 }
 
-// painter draws the results over the frames, in the order of sending, in its own
-// goroutine. Without files it does nothing.
+// painter draws the results over the frames, in the order of sending, in its own goroutine. Without files painter
+// does nothing.
 type painter struct {
 	video, picture string // files; "" = none
 	fps            float64
-	aspect         float64 // width of a frame's pixel by its height
+	aspect         float64 // ratio of width to height of a pixel
 	ctx            context.Context
 
 	mu       sync.Mutex
@@ -51,11 +51,11 @@ type painter struct {
 	finished bool  // finish was called
 	err      error // drawing failed
 
-	// wake wakes the goroutine that draws, and drawn wakes add. Their capacity is 1.
+	// wake wakes the drawing goroutine, and drawn wakes add. Both have capacity 1.
 	wake, drawn chan struct{}
 	done        chan struct{} // closed when the goroutine has ended
 
-	// Used by the goroutine that draws.
+	// Used by the drawing goroutine.
 	writer    *overlay.Writer
 	decoder   codec.Decoder
 	rgb       []byte
@@ -81,7 +81,7 @@ func newPainter(ctx context.Context, video, picture string, fps, aspect float64)
 	return r
 }
 
-// oipTensors converts outputs to the type that package overlay reads.
+// oipTensors converts outputs to the type read by package overlay.
 func oipTensors(outputs []stream.Tensor) []oip.Tensor {
 	list := make([]oip.Tensor, len(outputs))
 	for i, t := range outputs {
@@ -92,9 +92,8 @@ func oipTensors(outputs []stream.Tensor) []oip.Tensor {
 
 func (r *painter) off() bool { return r.video == "" && r.picture == "" }
 
-// add adds a frame that is about to be sent, and waits first while there are too many. It
-// fails when drawing failed or ctx has ended. When the stream has ended, it adds nothing
-// and returns nil, since sending fails.
+// add adds a frame before sending, and first waits while too many frames are pending. add fails when drawing failed
+// or ctx has ended. When the stream has ended, add does nothing and returns nil, since sending fails.
 func (r *painter) add(ctx context.Context, streamDone <-chan struct{}, seq uint64, frame []byte, pts time.Duration) error {
 	if r.off() {
 		return nil
@@ -168,8 +167,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// finish draws the remaining frames, also those without an ending, and completes the
-// files. add must not be called after it.
+// finish draws the remaining frames, also frames without an ending, and completes the files. add must not be called
+// after finish.
 func (r *painter) finish() error {
 	r.mu.Lock()
 	r.finished = true
@@ -184,7 +183,7 @@ func (r *painter) run() {
 	err := r.drawAll()
 	if r.writer != nil {
 		if closeErr := r.writer.Close(); closeErr != nil {
-			err = closeErr // it has the reason why a write failed
+			err = closeErr // has the reason of a write failure
 		}
 	}
 	switch {
@@ -199,7 +198,7 @@ func (r *painter) run() {
 	r.mu.Unlock()
 }
 
-// drawAll draws the frames in order, each when it has ended.
+// drawAll draws the frames in order, each after its ending.
 func (r *painter) drawAll() error {
 	for {
 		r.mu.Lock()
@@ -279,8 +278,7 @@ func scoreOf(f *overlay.Result) (score [2]float64) {
 	return score
 }
 
-// Paint decodes a picture, upright, and draws a result over it. A small picture is
-// enlarged.
+// Paint decodes a picture, upright, and draws a result over the picture. A small picture is enlarged.
 func Paint(picture []byte, result overlay.Result) (*image.RGBA, error) {
 	r := painter{aspect: 1}
 	if err := r.paint(picture, result, ""); err != nil {
@@ -289,14 +287,14 @@ func Paint(picture []byte, result overlay.Result) (*image.RGBA, error) {
 	return r.canvas, nil
 }
 
-// paint decodes a frame into the canvas, upright, and draws the result over it.
+// paint decodes a frame into the canvas, upright, and draws the result over the frame.
 func (r *painter) paint(frame []byte, result overlay.Result, caption string) error {
 	info, err := codec.Header(frame)
 	if err != nil {
 		return err
 	}
 	w, h := info.Upright()
-	// The canvas has square pixels: a frame with others is made wider or higher, never smaller.
+	// The canvas has square pixels: a frame with other pixels is made wider or higher, never smaller.
 	wide, high := float64(w)*max(1, r.aspect), float64(h)*max(1, 1/r.aspect)
 	enlarge := float64(min(max(1, int(math.Ceil(minWidth/wide))), maxEnlarge))
 	target := codec.Target{Width: int(math.Round(wide * enlarge)), Height: int(math.Round(high * enlarge))}

@@ -172,8 +172,7 @@ func answer(seq uint64, boxes ...float32) *client.Reply {
 	}}
 }
 
-// TestDropped: a frame without a result shows the boxes of the one before it, and
-// frames are drawn in the order in which they were sent.
+// A frame without a result shows the boxes of the previous frame, and frames are drawn in the order of sending.
 func TestDropped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.mp4")
 	r := newPainter(t.Context(), file, "", 10, 1)
@@ -196,7 +195,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestBest: the picture is that of the frame with the most boxes.
+// The picture is the frame with the most boxes.
 func TestBest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.png")
 	r := newPainter(t.Context(), "", file, 0, 1)
@@ -221,7 +220,7 @@ func TestBest(t *testing.T) {
 		t.Error("the second box is missing")
 	}
 
-	// A frame that was not answered is not kept.
+	// An unanswered frame is not kept.
 	r = newPainter(t.Context(), "", file, 0, 1)
 	if err := r.add(t.Context(), nil, 0, jpegOf(t, 64, 48), 0); err != nil {
 		t.Fatal(err)
@@ -272,7 +271,7 @@ func TestPendingBound(t *testing.T) {
 	})
 }
 
-// The overlay of a video whose pixels are not square is as wide as players show the video, whatever it was scaled to.
+// The overlay of a video with non-square pixels is as wide as in a video player, whatever the scaled size.
 func TestPixelsThatAreNotSquare(t *testing.T) {
 	for _, c := range []struct {
 		info video.Info

@@ -22,9 +22,8 @@ const (
 	fetchTimeout = 30 * time.Second
 )
 
-// readPicture returns the bytes of a source that is a picture: a file, or an address
-// whose path ends like a picture's. It returns nil for any other source, and for a file
-// that cannot be opened, for which video.Open returns the error.
+// readPicture returns the bytes of a source that is a picture: a file, or a URL whose path ends like a picture's. For
+// other sources, and for a file that cannot be opened, readPicture returns nil; video.Open then returns the error.
 func readPicture(ctx context.Context, source string) ([]byte, error) {
 	scheme, err := video.ClassifyURL(source)
 	if err != nil {
@@ -42,7 +41,7 @@ func readPicture(ctx context.Context, source string) ([]byte, error) {
 		}
 		return pictureOf(f)
 	case video.SchemeHTTP, video.SchemeHTTPS:
-		// The name decides, since a request would be a second connection to cameras that allow only one.
+		// The name decides: a request would be a second connection, and some cameras allow only one.
 		u, err := url.Parse(source)
 		if err != nil {
 			return nil, nil
@@ -55,7 +54,7 @@ func readPicture(ctx context.Context, source string) ([]byte, error) {
 	return nil, nil
 }
 
-// pictureOf reads r to its end if it begins like a picture, and returns nil otherwise.
+// pictureOf reads r to its end if r begins like a picture, and returns nil otherwise.
 func pictureOf(r io.Reader) ([]byte, error) {
 	head := make([]byte, 64)
 	n, _ := io.ReadFull(r, head)
@@ -72,8 +71,8 @@ func pictureOf(r io.Reader) ([]byte, error) {
 	return append(head[:n], rest...), nil
 }
 
-// fetch downloads a picture. It returns nil for a reply that is not a picture, such as
-// the endless multipart reply of some cameras, which ffmpeg reads.
+// fetch downloads a picture. fetch returns nil for a reply that is not a picture, for example the endless multipart
+// reply of some cameras, for ffmpeg to read.
 func fetch(ctx context.Context, source string) ([]byte, error) {
 	failed := func(kind video.Kind, detail string, err error) ([]byte, error) {
 		return nil, &video.Error{Kind: kind, URL: video.Redact(source), Detail: detail, Err: err}
@@ -88,7 +87,7 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		var u *url.Error // its text repeats the address
+		var u *url.Error // the text repeats the address
 		if errors.As(err, &u) {
 			err = u.Err
 		}

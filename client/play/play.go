@@ -20,33 +20,33 @@ type Options struct {
 	Model, Version string
 	Source         string        // a file, a device or an address, see internal/video; a picture is one frame
 	FPS            float64       // most frames per second; 0 = all
-	Fast           bool          // send files as fast as they are read, not in real time
+	Fast           bool          // send files without waiting for the frames' times
 	Loop           bool          // start files again at their end
 	Width, Height  int           // of the frames as sent; 0 = as the model needs
 	Limit          time.Duration // how much of the video to send; 0 = all
 	Policy         stream.Policy // zero fields are the model's
 
-	// Next, if set, returns encoded frames, and Source is only a name. Each frame is sent unchanged at its time, or with
-	// Fast at once, until Next returns io.EOF. A frame's memory may be reused at the next call. Codec is the codec of these
-	// frames, "" = recognised by content; rgb24 and nv12 need Width and Height. No overlay is drawn.
+	// Next, if set, returns encoded frames, and Source is only a name. Each frame is sent unchanged at its time, or
+	// with Fast at once, until Next returns io.EOF. A frame's memory may be reused at the next call. Codec is the
+	// codec of these frames, "" = recognised by content; rgb24 and nv12 need Width and Height. No overlay is drawn.
 	Next  func() (frame []byte, at time.Duration, err error)
 	Codec string
 
-	// Window is the most frames in flight: the next one waits until one has ended. 0 = only the stream and the connection
-	// bound them.
+	// Window is the most frames in flight: sending waits until a frame has ended. 0 = bounded only by the stream and
+	// the connection.
 	Window int
 
-	// Overlay is a file for the video with the results drawn over it, and Picture a file for the frame with the most
-	// boxes; "" = none. The video contains every frame that was sent, at its time: a frame without a result shows the
-	// newest earlier result, and its caption says so. The overlay of a picture is a picture. Frames wait in memory for
-	// their endings, at most 512 frames or 64 MiB; when there are more, sending waits.
+	// Overlay is a file for the video with results drawn over the frames, and Picture a file for the frame with the
+	// most boxes; "" = none. The video contains every sent frame, at its time: a frame without a result shows the
+	// newest earlier result, and the caption says so. The overlay of a picture is a picture. Frames wait in memory
+	// for their endings, at most 512 frames or 64 MiB; beyond the bound, sending waits.
 	Overlay, Picture string
 
-	// OnSend is called before each frame is sent, with the frame's number and its time in the video. The frame's memory
-	// is reused when OnSend returns. It is called from one goroutine, which is not that of OnReply.
+	// OnSend is called before each frame is sent, with the frame's number and its time in the video. The frame's
+	// memory is reused when OnSend returns. A single goroutine calls OnSend, not the goroutine that calls OnReply.
 	OnSend   func(seq uint64, pts time.Duration, frame []byte)
-	OnReply  func(Reply)    // called from one goroutine; must not block for long
-	OnSecond func(Progress) // called after each second, from one goroutine
+	OnReply  func(Reply)    // called from a single goroutine; must not block for long
+	OnSecond func(Progress) // called after each second, from a single goroutine
 }
 
 // Reply is the ending of a frame, with the frame's time in the video.
@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, next, scheme == video.SchemeFile && !o.Fast) })
 }
 
-// effective returns an error for an option that has no effect on such a source.
+// effective returns an error for an option without effect on the kind of source.
 func (o *Options) effective(picture bool) error {
 	scheme, _ := video.ClassifyURL(o.Source)
 	live := scheme != video.SchemeFile
@@ -146,7 +146,7 @@ func (o *Options) effective(picture bool) error {
 	return nil
 }
 
-// open opens the video, scaled to the size that the model needs.
+// open opens the video, scaled to the size needed by the model.
 func (o *Options) open(ctx context.Context) (*video.Reader, error) {
 	scheme, err := video.ClassifyURL(o.Source)
 	if err != nil {
@@ -168,13 +168,13 @@ func (o *Options) open(ctx context.Context) (*video.Reader, error) {
 			}
 			v.Width, v.Height = cover(info.Width, info.Height, w, h)
 		} else {
-			v.Height = h + h%2 // the size of a camera is unknown, since probing it would open it a second time
+			v.Height = h + h%2 // the size of a camera is unknown: probing would open the camera a second time
 		}
 	}
 	return video.Open(ctx, v)
 }
 
-// frameAspect returns the width of a frame's pixel by its height, as players show it; 1 where it is unknown.
+// frameAspect returns the ratio of width to height of a pixel, as in a video player; 1 = square or unknown.
 func (o *Options) frameAspect(i video.Info) float64 {
 	if o.Width > 0 && o.Height > 0 {
 		return 1
@@ -182,7 +182,7 @@ func (o *Options) frameAspect(i video.Info) float64 {
 	return cmp.Or(i.FrameAspect(), 1)
 }
 
-// neededSize returns the size that the model needs of the frames when the options do not say one; 0, 0 = that of the source.
+// neededSize returns the frame size needed by the model when the options have no size; 0, 0 = the size of the source.
 func (o *Options) neededSize(ctx context.Context) (w, h int, err error) {
 	if o.Width > 0 || o.Height > 0 {
 		return 0, 0, nil
@@ -198,8 +198,8 @@ func (o *Options) neededSize(ctx context.Context) (w, h int, err error) {
 	return w, h, err
 }
 
-// cover returns the smallest even size with the source's aspect ratio that is at least
-// w x h; 0 = as the source, if that is not larger.
+// cover returns the smallest even size with the source's aspect ratio that is at least w x h; 0 = the source's size
+// is not larger.
 func cover(srcW, srcH, w, h int) (int, int) {
 	if srcW <= w || srcH <= h {
 		return 0, 0
@@ -224,8 +224,7 @@ type player struct {
 	pts map[uint64]time.Duration // of frames in flight
 }
 
-// play opens the stream, calls send, which sends the frames, and waits for the last
-// replies.
+// play opens the stream, calls send, which sends the frames, and waits for the last replies.
 func (p *player) play(ctx context.Context, policy stream.Policy, send func() error) (Summary, error) {
 	// The stream does not end with ctx: after Ctrl-C the frames in flight still end.
 	opts := client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
@@ -272,7 +271,7 @@ func (p *player) play(ctx context.Context, policy stream.Policy, send func() err
 	return p.counts.summary(), err
 }
 
-// everySecond reports progress until the function that it returns is called.
+// everySecond reports progress until a call of the returned function.
 func (p *player) everySecond() (stop func()) {
 	if p.o.OnSecond == nil {
 		return func() {}
@@ -294,7 +293,7 @@ func (p *player) everySecond() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// frames sends the frames that next returns; if paced, each when it is due.
+// frames sends the frames returned by next; if paced, each when due.
 func (p *player) frames(ctx context.Context, next func() ([]byte, time.Duration, error), paced bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -329,8 +328,7 @@ func (p *player) frames(ctx context.Context, next func() ([]byte, time.Duration,
 	}
 }
 
-// send sends one frame. It records the frame before sending it, since the reply may arrive
-// before Send returns.
+// send sends one frame. send records the frame before sending, since the reply may arrive before Send returns.
 func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) error {
 	seq := p.seq
 	if p.slots != nil {
@@ -353,7 +351,7 @@ func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) erro
 		p.o.OnSend(seq, pts, frame)
 	}
 	_, err := p.s.Send(ctx, client.Frame{Data: frame})
-	if err != nil && ctx.Err() != nil { // it was not sent
+	if err != nil && ctx.Err() != nil { // not sent
 		p.counts.unsent()
 	}
 	return err

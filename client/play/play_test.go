@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Goroutines of fasthttp, which end some seconds after their server.
+	// Goroutines of fasthttp end some seconds after their server.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
@@ -151,7 +151,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNext: frames of Next are sent unchanged, at most Window of them are in flight, and OnSend is called for each before its reply.
+// Frames of Next are sent unchanged, at most Window frames are in flight, and OnSend is called for each frame before
+// its reply.
 func TestNext(t *testing.T) {
 	c, stop := serve(t, "same=identity")
 	defer stop()
@@ -183,7 +184,7 @@ func TestNext(t *testing.T) {
 				t.Errorf("reply %d at %v after %d frames", r.Seq, r.PTS, sent)
 			}
 		}})
-	// OnReply is called after the window has a free slot again, so that one more may be counted.
+	// The window has a free slot before OnReply is called, so that one more frame may be counted.
 	if err != nil || s.Frames != frames || s.Results != frames || most > window+1 || s.Source != "elsewhere" {
 		t.Errorf("%+v, %v; %d at once", s, err, most)
 	}

@@ -48,18 +48,17 @@ func (s *Summary) Failed() (n int) {
 	return n
 }
 
-// Progress is reported each second. Its counts are totals; FPS and P50 are of the last
-// second.
+// Progress is reported each second. The counts are totals; FPS and P50 are of the last second.
 type Progress struct {
 	Elapsed         time.Duration
 	Frames, Results int
 	Drops, Errors   int
 	FPS             float64 // results per second
 	P50             time.Duration
-	Reconnecting    bool // the connection was lost; sending waits for a new one
+	Reconnecting    bool // the connection was lost; sending waits for a new connection
 }
 
-// counter counts the frames by their endings. It is safe for concurrent use.
+// counter counts the frames by their endings. A counter is safe for concurrent use.
 type counter struct {
 	mu           sync.Mutex
 	s            Summary
@@ -91,17 +90,17 @@ func (a *counter) end(now time.Time) {
 	a.ended = now
 }
 
-// files sets the files that are being written.
+// files sets the files being written.
 func (a *counter) files(overlay, picture string) { a.s.Overlay, a.s.Picture = overlay, picture }
 
-// sent counts a frame that is being sent.
+// sent counts a frame before sending.
 func (a *counter) sent() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.s.Frames++
 }
 
-// connection records the loss of the connection, or the new one.
+// connection records the loss of the connection, or the new connection.
 func (a *counter) connection(c client.ConnectionChange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
