@@ -74,7 +74,7 @@ func ExampleClient_Session() {
 		}
 	}
 
-	// A camera: only the newest frame matters, and one that cannot be sent now is not sent.
+	// A camera: only the newest frame matters, and a frame without credit is skipped.
 	live, err := s.Open(ctx, "echo", client.StreamOptions{
 		Codec: "opaque", OnReply: func(r client.Reply) { fmt.Println("live:", r.Answered()) },
 		OnAdvice: func(a client.Advice) { log.Printf("send %v frames a second, key frame: %v", a.FPS, a.KeyFrame) },

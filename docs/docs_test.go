@@ -1,5 +1,4 @@
-// Package docs holds pages to the code: what they say how to write builds and runs.
-// It is tests only.
+// Package docs consists of tests: the code and commands on the pages build and run.
 package docs
 
 import (
@@ -61,9 +60,9 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestExtending puts the code of extending.md into the module, by an overlay of the
-// go command, and runs testdata/extended_test.go there, and the tests that run over all
-// settings, workers, stages, batchers, sources and sinks.
+// TestExtending adds the code of extending.md to the module, by an overlay of the go command, and runs
+// testdata/extended_test.go in the extended module, and the tests over all settings, workers, stages, batchers,
+// sources and sinks.
 func TestExtending(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -122,8 +121,8 @@ func TestExtending(t *testing.T) {
 	}
 }
 
-// insert puts the lines of a diff that begin with + behind those that they follow
-// there, each of which the file has once.
+// insert inserts the lines of a diff that begin with + after the preceding lines of the diff; each preceding line
+// must be unique in the file.
 func insert(t *testing.T, name string, file, diff []byte) []byte {
 	t.Helper()
 	var at int // behind the line before

@@ -40,8 +40,8 @@ import (
 // proxied is the name of the server in deploy.md.
 const proxied = "models.example.org"
 
-// TestNginx runs a real nginx with the block of deploy.md in front of a server: clients cannot say by a header of their own
-// which address they have, cookies of sessions are for encrypted connections only, and the metrics are not for clients.
+// TestNginx runs a real nginx with the block of deploy.md in front of a server: clients cannot forge their address by
+// a header, cookies of sessions are for encrypted connections only, and clients cannot read the metrics.
 func TestNginx(t *testing.T) {
 	t.Run("keys", func(t *testing.T) {
 		dir := t.TempDir()
@@ -190,7 +190,7 @@ func TestNginxBelowAPath(t *testing.T) {
 	}
 }
 
-// forged returns headers with an address that the client does not have, another for each i.
+// forged returns headers with a forged client address, different for each i.
 func forged(i int) []string {
 	a := fmt.Sprintf("203.0.113.%d", i%250)
 	return []string{"X-Forwarded-For: " + a, "X-Forwarded-For: 192.0.2.1, " + a, "X-Real-IP: " + a, "Forwarded: for=" + a + ";proto=http", "X-Forwarded-Proto: http", "X-Forwarded-Host: evil.example"}
@@ -199,7 +199,7 @@ func forged(i int) []string {
 // proxy is a proxy in front of a server.
 type proxy struct {
 	addr string
-	tls  *tls.Config // for its clients
+	tls  *tls.Config // for the proxy's clients
 }
 
 func dialer(from string) *net.Dialer {
@@ -239,8 +239,9 @@ func (p *proxy) ask(t *testing.T, c *http.Client, method, path, header string, m
 	return r.StatusCode, r.Header
 }
 
-// startNginx starts a server with the settings of deploy.md for a proxy and more of them, and nginx with its block, of which
-// the addresses and the names of files are replaced, after the changes, each of a text by another.
+// startNginx starts a server with the proxy settings of deploy.md and the given settings, and nginx with the block of
+// deploy.md. startNginx first applies changes, each a text and its replacement, and then replaces the addresses and
+// file names of the block.
 func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 	t.Helper()
 	page, err := os.ReadFile("deploy.md")
@@ -310,14 +311,15 @@ func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 	}
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;\n" // who can read the folder
+		user = "user root;\n" // root can read the folder
 	}
 	conf := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, "daemon off;\n%sworker_processes 1;\npid %s;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", user, filepath.Join(dir, "pid"), temp, block), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	program := testneeds.Program(t, "nginx")
-	// nginx takes over the listener, so that nobody else can have the port meanwhile, and clients can connect already.
+	// nginx takes over the listener, so that no other process can take the port meanwhile, and clients can connect
+	// already.
 	socket, err := ln.(*net.TCPListener).File()
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +341,8 @@ func startNginx(t *testing.T, settings string, changes ...[2]string) *proxy {
 	return p
 }
 
-// certify writes a certificate for proxied and its key, and returns the configuration of a client that trusts it.
+// certify writes a certificate for proxied and its key, and returns a client's configuration that trusts the
+// certificate.
 func certify(t *testing.T, cert, key string) *tls.Config {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

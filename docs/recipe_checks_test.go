@@ -30,7 +30,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// checkTokens leaves in the middle of an answer: the server closes the generator, whose rest would take half a minute.
+// checkTokens leaves in the middle of an answer: the server closes the generator, which would otherwise run for
+// another half minute.
 func checkTokens(t *testing.T, r *recipe) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -65,11 +66,11 @@ func checkTokens(t *testing.T, r *recipe) {
 	}
 }
 
-// face is what the detector of writeFaces finds in each picture.
+// face is the box found by the detector of writeFaces in each picture.
 var face = image.Rect(80, 60, 160, 120)
 
-// writeFaces writes what the reader has: a detector of the form of UltraFace, which finds the same box in each picture, and a
-// picture of 320 x 240 in two colours.
+// writeFaces writes the reader's files: a detector in the form of UltraFace that finds the same box in each picture,
+// and a picture of 320 x 240 in two colours.
 func writeFaces(t *testing.T, r *recipe) {
 	t.Helper()
 	model := onnxfile.Constant(map[string][]int{"scores": {1, 2}, "boxes": {1, 4}},
@@ -95,8 +96,8 @@ func people() *image.RGBA {
 	return img
 }
 
-// checkBlur compares the picture that hide.py has written, pixel by pixel: the box has its mean colour, and the rest is as sent.
-// With the digits of the page, hide.py finds boxes in a frame of the video, and only the boxes differ.
+// checkBlur compares the picture written by hide.py, pixel by pixel: the box has its mean colour, and the rest is
+// unchanged. With the digits of the page, hide.py finds boxes in a frame of the video, and only the boxes differ.
 func checkBlur(t *testing.T, r *recipe) {
 	class, err := os.ReadFile("../examples/blur/blur.py")
 	if err != nil {
@@ -142,8 +143,8 @@ func writeSpot(t *testing.T, r *recipe) {
 	r.write(t, "in.jpg", file.String())
 }
 
-// checkAnswer looks at the files that curl has written: the class's picture is gray, at both addresses, and the graph's has a red
-// line around what is bright.
+// checkAnswer checks the files written by curl: the class's picture is gray, at both addresses, and the graph's
+// picture has a red line around the bright part.
 func checkAnswer(t *testing.T, r *recipe) {
 	gray, isGray := r.picture(t, "gray.png").(*image.Gray)
 	if !isGray || gray.Bounds() != image.Rect(0, 0, 640, 480) || gray.GrayAt(spot.Min.X, spot.Min.Y).Y != 255 || gray.GrayAt(0, 0).Y > 60 {
@@ -160,7 +161,8 @@ func checkAnswer(t *testing.T, r *recipe) {
 	}
 }
 
-// differ returns the smallest rectangle with all pixels that differ in two pictures, or both when their sizes differ.
+// differ returns the smallest rectangle with all different pixels of two pictures, or both bounds when the sizes
+// differ.
 func differ(a, b image.Image) (at image.Rectangle) {
 	if a.Bounds() != b.Bounds() {
 		return a.Bounds().Union(b.Bounds())
@@ -178,15 +180,15 @@ func differ(a, b image.Image) (at image.Rectangle) {
 // serve is the command of recipes with a file of configuration.
 const serve = "millrace serve --config millrace.yaml"
 
-// restart stops the server and starts it again.
+// restart stops the server and starts the server again.
 func (r *recipe) restart(t *testing.T) {
 	t.Helper()
 	r.programs[serve].stop()
 	r.start(t, serve, "is ready")
 }
 
-// checkSave looks at the files that are left, sends a picture without motion, of which no file is saved, and starts the server
-// again: the files of the earlier run count.
+// checkSave checks the remaining files, sends a picture without motion, for which no file is saved, and restarts the
+// server: the files of the earlier run count.
 func checkSave(t *testing.T, r *recipe) {
 	saved := func() []string {
 		files, err := filepath.Glob(filepath.Join(r.dir, "saved", "*"))
@@ -265,8 +267,8 @@ func checkCount(t *testing.T, r *recipe) {
 	}
 }
 
-// checkMachines streams through nginx while one machine stops in order, comes back, and the other one is killed. Meanwhile
-// requests are answered, and calls of gRPC reach the machine that is left.
+// checkMachines streams through nginx while one machine stops in order, comes back, and the other machine is killed.
+// Meanwhile requests are answered, and calls of gRPC reach the remaining machine.
 func checkMachines(t *testing.T, r *recipe) {
 	conn, reply, err := websocket.DefaultDialer.Dial("ws://"+r.addr+":8000/v2/models/echo/stream", http.Header{"X-Route": {"door"}})
 	if err != nil {
@@ -328,8 +330,8 @@ func checkMachines(t *testing.T, r *recipe) {
 	follow.wait(t, fmt.Sprintf(`answered %d\n`, follow.answered()+10))
 }
 
-// machine sends a request of 100 KB through nginx, which keeps the body for the other machine, and returns the address of the
-// machine that has answered.
+// machine sends a request of 100 KB through nginx, which keeps the body for a retry on the other machine, and returns
+// the address of the answering machine.
 func (r *recipe) machine(t *testing.T, route string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+":8000/v2/models/echo/infer?outputs=binary", bytes.NewReader(make([]byte, 100<<10)))

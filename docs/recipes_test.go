@@ -21,8 +21,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// TestRecipes runs each recipe of recipes.md as printed: it writes the files, types the commands, and compares what they print
-// with what the page says. Then it runs the recipe's own check.
+// TestRecipes runs each recipe of recipes.md as printed: TestRecipes writes the files, runs the commands, compares
+// the output with the page, and then runs the recipe's own check.
 func TestRecipes(t *testing.T) {
 	checks := map[string]func(*testing.T, *recipe){
 		"Blur faces":                      checkBlur,
@@ -74,12 +74,12 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// recipe is a section of recipes.md, whose files are in dir. In its files and commands, addr is in the place of 127.0.0.1, so
-// that the ports can be those of the page.
+// recipe is a section of recipes.md with its files in dir. In the files and commands, addr replaces 127.0.0.1, so
+// that the ports can be as on the page.
 type recipe struct {
 	text, dir, addr string
 	env             []string
-	programs        map[string]*program // that run in the background, by their commands as printed
+	programs        map[string]*program // running in the background, by command as printed
 }
 
 // newRecipe writes the files of a recipe into a folder beside a link to the folder of examples.
@@ -121,8 +121,8 @@ func (r *recipe) write(t *testing.T, name, text string) {
 	}
 }
 
-// play types the commands of the recipe, which are the lines of indented blocks that begin with $. The other lines of a block
-// are what the command prints. A line ... stands for any lines.
+// play runs the commands of the recipe: the lines beginning with $ in indented blocks. The other lines of a block are
+// the command's output. A line ... stands for any lines.
 func (r *recipe) play(t *testing.T) {
 	t.Helper()
 	for _, block := range regexp.MustCompile(`(?m)^    \$ .*\n(?:(?:    .*)?\n)*`).FindAllString(r.text, -1) {
@@ -138,7 +138,7 @@ func (r *recipe) play(t *testing.T) {
 	}
 }
 
-// compare types a command and compares what it prints.
+// compare runs a command and compares the output.
 func (r *recipe) compare(t *testing.T, command, want string) {
 	t.Helper()
 	got := r.run(t, command)
@@ -148,7 +148,7 @@ func (r *recipe) compare(t *testing.T, command, want string) {
 	}
 }
 
-// run types a command and returns what it prints.
+// run runs a command and returns the output.
 func (r *recipe) run(t *testing.T, command string) string {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", command)
@@ -160,16 +160,16 @@ func (r *recipe) run(t *testing.T, command string) string {
 	return string(out)
 }
 
-// program is a command that runs in the background.
+// program is a command running in the background.
 type program struct {
 	command *exec.Cmd
 	ended   chan struct{}
 	mu      sync.Mutex
 	lines   []string
-	grown   chan struct{} // is closed when there is another line
+	grown   chan struct{} // closed when another line is available
 }
 
-// start starts a program of the recipe and waits for a line of it. The end of the test stops it.
+// start starts a program of the recipe and waits for the given line. The end of the test stops the program.
 func (r *recipe) start(t *testing.T, command, line string) *program {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", "exec "+command)
@@ -197,7 +197,7 @@ func (r *recipe) start(t *testing.T, command, line string) *program {
 	return p
 }
 
-// read keeps the lines that the program prints, until its end.
+// read keeps the lines printed by the program until its end.
 func (p *program) read(from io.ReadCloser) {
 	defer close(p.ended)
 	defer from.Close()
@@ -248,7 +248,7 @@ func (r *recipe) read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// picture returns a picture that the recipe has written.
+// picture returns a picture written by the recipe.
 func (r *recipe) picture(t *testing.T, name string) image.Image {
 	t.Helper()
 	img, _, err := image.Decode(strings.NewReader(r.read(t, name)))

@@ -31,11 +31,10 @@ var screenshots = flag.String("screenshots", "", "write pictures of the views in
 
 var only = flag.String("only", "", "a regular expression: of the browser's cases run those alone")
 
-// otherHost is a name of the server that is not localhost: pages from there get no
-// camera.
+// otherHost is a name of the server other than localhost: pages from otherHost get no camera.
 const otherHost = "millrace.test"
 
-// tracingUI is an address that links to traces lead to.
+// tracingUI is the address in links to traces.
 const tracingUI = "http://127.0.0.1:16686"
 
 // decoders is how many videos the server decodes at once.
@@ -62,14 +61,15 @@ func TestConsole(t *testing.T) {
 		return file
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
-	// The number of each frame is in its upper edge, in 16 bits of 20 pixels.
+	// The number of each frame is in the frame's upper edge, in 16 bits of 20 pixels.
 	given["numbered"] = ffmpeg("numbered.mp4", "-t", "8", "-vf", "geq=lum='if(lt(Y,24),if(mod(floor(N/pow(2,floor(X/20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset", "ultrafast")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
 	given["large"] = ffmpeg("large.mp4", "-vf", "loop=3:400,scale=640:480", "-preset", "ultrafast")
 	given["wide"] = ffmpeg("wide.mp4", "-vf", "scale=160:240,setsar=2")
 	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
 	turn(t, given["turned"].(string))
-	// The server reads PNG, whatever its name; what it does not, such as BMP, the page turns into JPEG.
+	// The server reads PNG, whatever the file's name; the page converts formats unknown to the server, for example
+	// BMP, to JPEG.
 	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1"), filepath.Join(dir, "png.jpg")}
 	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
@@ -121,8 +121,8 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// turn has whoever plays an MP4 turn its picture by a quarter to the right: the
-// matrix of its track says so (ISO 14496-12, 8.3.2).
+// turn makes players of an MP4 turn the picture by a quarter to the right, by the matrix of the track (ISO 14496-12,
+// 8.3.2).
 func turn(t *testing.T, file string) {
 	data := read(t, file)
 	at := bytes.Index(data, []byte("tkhd\x00"))
@@ -190,7 +190,7 @@ func run(t *testing.T, cfg server.Config) running {
 	}}
 }
 
-// startApart starts a server that is managed at an address of its own.
+// startApart starts a server with a separate management address.
 func startApart(t *testing.T) running {
 	t.Helper()
 	cfg := server.Config{}
@@ -201,7 +201,7 @@ func startApart(t *testing.T) running {
 	return run(t, cfg)
 }
 
-// guarded is a server whose clients need keys, and keys by their names.
+// guarded is a server whose clients need keys, and the keys by name.
 type guarded struct {
 	running
 	file string
@@ -291,7 +291,7 @@ func browse(t *testing.T, dir string, given map[string]any) *browser {
 	return &browser{in: in, lines: bufio.NewReader(out)}
 }
 
-// next waits for the next line; false when there is none left.
+// next waits for the next line; false = no line is left.
 func (b *browser) next(t *testing.T) bool {
 	t.Helper()
 	text, err := b.lines.ReadBytes('\n')
@@ -336,7 +336,7 @@ func (b *browser) judge(t *testing.T) {
 	}
 }
 
-// result is an answer as the page has it.
+// result is an answer in the page's format.
 type result struct {
 	Media         float64 // place in the video, seconds
 	Width, Height float64
@@ -355,8 +355,7 @@ func truthOf(t *testing.T) *truth.Truth {
 	return tr
 }
 
-// judgeFrames compares each answer with the frame that it is about: what is drawn
-// belongs to what was sent.
+// judgeFrames compares each answer with its frame: the drawn result belongs to the sent frame.
 func judgeFrames(t *testing.T, results []result) {
 	tr := truthOf(t)
 	var score truth.Score
@@ -379,8 +378,8 @@ func judgeFrames(t *testing.T, results []result) {
 	}
 }
 
-// judgeDigits compares the digits that were read with those in the clip: which
-// frame a camera was at is not known.
+// judgeDigits compares the recognised digits with all digits in the clip, since the camera's position in the clip is
+// unknown.
 func judgeDigits(t *testing.T, results []result) {
 	there, read := map[int]bool{}, map[int]int{}
 	for _, f := range truthOf(t).Frames {

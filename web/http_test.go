@@ -18,15 +18,15 @@ import (
 	"millrace/web"
 )
 
-// TestMain checks for leaks. fasthttp keeps a clock for its Date header, and a
-// sweeper for each server that ends at its next look, up to ten seconds later.
+// TestMain checks for leaks. fasthttp keeps a clock for its Date header, and for each server a sweeper that ends up
+// to ten seconds after the server.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// serve has a listener with the console on it; the result asks it.
+// serve starts a listener with the console; the result sends a request to the listener.
 func serve(t *testing.T, o web.Options) func(path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0"})
@@ -112,7 +112,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// Browsers ask for parts of a video, or cannot seek in it.
+// Browsers request parts of a video for seeking.
 func TestParts(t *testing.T) {
 	get := serve(t, web.Options{Clip: []byte("0123456789")})
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestNoClip(t *testing.T) {
 	}
 }
 
-// The page loads nothing from elsewhere and has no script or style of its own.
+// The page loads nothing from elsewhere and has no inline script or style.
 func TestPolicy(t *testing.T) {
 	get := serve(t, web.Options{})
 	_, page := get("/console/")
@@ -156,8 +156,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The console with all its scripts and styles is small enough for a phone, and the page
-// of the OpenAPI document is as large as its viewer.
+// The console with all its scripts and styles is small enough for a phone, and the page of the OpenAPI document is as
+// large as its viewer.
 func TestSize(t *testing.T) {
 	const most, mostDocs = 250_000, 500_000 // bytes, gzipped
 	var size, docs int
@@ -193,8 +193,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestDocs: the page of the OpenAPI document has its files, and a policy that allows no
-// others.
+// The page of the OpenAPI document has its files, and a policy that forbids other files.
 func TestDocs(t *testing.T) {
 	get := serve(t, web.Options{})
 	if r, _ := get("/docs"); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "./docs/" {

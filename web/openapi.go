@@ -7,7 +7,7 @@ import (
 
 const tagPages = "pages"
 
-// Routes describes the routes of the package. Every route has its line here.
+// Routes describes the routes of the package. Every route has a line here.
 var Routes = []openapi.Route{
 	{Method: "GET", Path: "/", Role: role.Open, Tag: tagPages, Summary: "Leads to the console", Status: 302},
 	{Method: "GET", Path: "/console", Role: role.Open, Tag: tagPages, Summary: "Leads to the console", Status: 302},

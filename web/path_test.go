@@ -13,8 +13,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// atPath starts an nginx that passes requests below a path on to a server, without the path,
-// and returns the address of the path.
+// atPath starts an nginx that passes requests below a path on to a server, without the path, and returns the address
+// of the path.
 func atPath(t *testing.T, path, server string) string {
 	t.Helper()
 	program := testneeds.Program(t, "nginx")
@@ -29,7 +29,7 @@ func atPath(t *testing.T, path, server string) string {
 	}
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;\n" // who can read the folder
+		user = "user root;\n" // root can read the folder
 	}
 	conf := filepath.Join(dir, "nginx.conf")
 	write(t, conf, fmt.Appendf(nil, `daemon off;
@@ -53,7 +53,7 @@ http {
 	}
 }
 `, user, filepath.Join(dir, "pid"), temp, ln.Addr(), path, server))
-	// nginx takes over the listener, so that nobody else can have the port meanwhile.
+	// nginx takes over the listener, so that no other process can take the port meanwhile.
 	socket, err := ln.(*net.TCPListener).File()
 	if err != nil {
 		t.Fatal(err)

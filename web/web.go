@@ -1,10 +1,9 @@
-// Package web is the console: live streams of a camera, a file or the bundled clip
-// with their results, server streams, models, traces and figures; and the page of the
-// server's OpenAPI document. Their sources are in console/, client/ and docs/; `npm run
-// build` writes dist/, which is embedded.
+// Package web is the console: live streams of a camera, a file or the bundled clip with their results, server
+// streams, models, traces and figures; and the page of the server's OpenAPI document. The sources of the pages are in
+// console/, client/ and docs/; `npm run build` writes dist/, which is embedded.
 //
-// It owns the pages and the routes that serve them. It must not know models or streams:
-// the pages use the same public API as any other client.
+// The package owns the pages and their routes, and must not know models or streams: the pages use the same public API
+// as any other client.
 package web
 
 import (
@@ -31,19 +30,19 @@ var dist embed.FS
 // Options configure the console.
 type Options struct {
 	Clip  []byte // an MP4 to stream, at /console/clip.mp4; nil = none
-	Login bool   // clients need credentials: the console asks for a key, and sends it to /login
-	// Passwords says that users log in with a name and a password, which the console sends to /session_login.
+	Login bool   // clients need credentials: the console asks for a key, and sends the key to /login
+	// Passwords is true if users log in with a name and a password, sent by the console to /session_login.
 	Passwords bool
-	// Managed reports whether the address that a request came to has the routes that change the server: where it has not, the console shows nothing
-	// that needs them. nil = all have them.
+	// Managed reports whether the address of a request has the routes that change the server: at other addresses, the
+	// console hides everything that needs these routes. nil = all addresses have the routes.
 	Managed func(*fiber.Ctx) bool
 }
 
 // contentPolicy allows the page to load only its own files.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// docsPolicy is that of the page of the OpenAPI document. The style sheet of its viewer
-// contains its icons.
+// docsPolicy is the policy for the page of the OpenAPI document. The style sheet of its viewer contains the viewer's
+// icons.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // asset is a file of a page.
@@ -69,8 +68,8 @@ func newAsset(name string, data []byte) asset {
 	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// Mount registers the routes of the pages: /console/ and /docs/ with their files, and a
-// redirect from /. /console/console.json tells the page what the server offers:
+// Mount registers the routes of the pages: /console/ and /docs/ with their files, and a redirect from /.
+// /console/console.json describes the server for the page:
 // {"clip":true,"login":false,"passwords":false,"manage":true}. Other paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
 	assets, docs := map[string]asset{}, map[string]asset{}
@@ -130,7 +129,7 @@ func serve(app *fiber.App, at, policy string, file func(c *fiber.Ctx, name strin
 	app.Get(at+"/*", handle)
 }
 
-// send answers with the asset, or with the requested range of it.
+// send answers with the asset, or with the requested range of the asset.
 func (a asset) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, a.contentType)
 	c.Set(fiber.HeaderETag, a.etag)
@@ -156,9 +155,8 @@ func (a asset) send(c *fiber.Ctx) error {
 	return c.SendStream(bytes.NewReader(a.data[from:to]), to-from)
 }
 
-// byteRange parses a Range header with one range of size bytes (RFC 9110, 14.1.2) and
-// returns it as from, up to, not including, to. Any other header means the whole; ok
-// is false for a range outside of it.
+// byteRange parses a Range header with a single range of size bytes (RFC 9110, 14.1.2) and returns the range as from,
+// up to, not including, to. Any other header means the whole; ok is false for a range outside of size.
 func byteRange(header string, size int) (from, to int, ok bool) {
 	part, isBytes := strings.CutPrefix(header, "bytes=")
 	first, last, isRange := strings.Cut(part, "-")

@@ -1,8 +1,7 @@
-// Command audio sends a recording of a telephone's keys to a server, in real time, and prints the keys that the model
-// recognises.
+// Command audio sends a recording of a telephone's keys to a server, in real time, and prints the recognised keys.
 //
-// It shows how a model over sound is served: the client sends each sample once, in pieces of 20 ms, and the server forms
-// the windows of 40 ms that the model classifies. The folder's README says how to run it.
+// The example shows how to serve a model over sound: the client sends each sample once, in pieces of 20 ms, and the
+// server forms windows of 40 ms for the model to classify. The folder's README explains how to run the example.
 package main
 
 import (
@@ -103,7 +102,7 @@ func exportTo(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "keys.txt"), []byte(strings.Join(labels(), "\n")+"\n"), 0o644)
 }
 
-// recognise streams samples and returns the keys that the model recognised. A key that is held is one key.
+// recognise streams samples and returns the recognised keys. A held key counts once.
 func recognise(ctx context.Context, c *client.Client, model string, pcm []byte, live bool, out io.Writer) (string, error) {
 	var heard strings.Builder
 	var failed error

@@ -70,7 +70,7 @@ func TestHearsWhatWasDialled(t *testing.T) {
 	if first.String() != again.String() {
 		t.Errorf("of the file\n%s\nat first\n%s", &again, &first)
 	}
-	// The first key sounds from 0.07 s on; its windows begin at 0.04, 0.06 ...
+	// The first key sounds from 0.07 s on; the key's windows begin at 0.04, 0.06 ...
 	if line, _, _ := strings.Cut(first.String(), "\n"); !strings.HasPrefix(line, "  0.06 s  0") {
 		t.Errorf("%q", line)
 	}

@@ -11,12 +11,13 @@ import (
 // labels are the model's classes.
 func labels() []string { return append(strings.Split(keys, ""), none) }
 
-// model returns an ONNX file that classifies which key sounds in a window: input sound, FP32 [batch, 320], output keys, FP32
-// [batch, 17], a score for each of labels.
+// model returns an ONNX file that classifies which key sounds in a window: input sound, FP32 [batch, 320], output
+// keys, FP32 [batch, 17], a score for each of labels.
 //
-// It is not trained: its weights are the telephone's tones. The window is weighted (Hann), to reduce spectral leakage,
-// and multiplied by a cosine and a sine of each tone. The sum of the squares of both, divided by the energy of the window,
-// is the share of that tone. If a key sounds, its two tones have most of the energy.
+// The weights are not trained, but computed from the telephone's tones. The window is weighted (Hann), to reduce
+// spectral leakage, and multiplied by a cosine and a sine of each tone. The sum of the squares of both products,
+// divided by the energy of the window, is the share of the tone. If a key sounds, its two tones have most of the
+// energy.
 func model() []byte {
 	var waves, energy, sums, pairs, bias []float32
 	var total, squares float64

@@ -8,19 +8,20 @@ import (
 	"strings"
 )
 
-// keys are the keys of a telephone (ITU-T Q.23). Each sounds as two tones: that of its row and that of its column.
+// keys are the keys of a telephone (ITU-T Q.23). Each key sounds as two tones: the tone of the row and the tone of
+// the column.
 const keys = "123A456B789C*0#D"
 
 // tones are the frequencies of the rows and of the columns, in Hz.
 var tones = [8]float64{697, 770, 852, 941, 1209, 1336, 1477, 1633}
 
 const (
-	press = rate / 10      // samples for which a key is held: 100 ms
+	press = rate / 10      // samples per key press: 100 ms
 	pause = rate * 7 / 100 // between two keys: 70 ms
 	loud  = 0.25           // amplitude of each tone
 )
 
-// dialled returns the samples, 16 bits each, of pressing these keys one after the other in noise.
+// dialled returns the samples, 16 bits each, of pressing the given keys one after the other in noise.
 func dialled(pressed string, noise float64, seed uint64) ([]byte, error) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var pcm []byte

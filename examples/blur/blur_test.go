@@ -1,5 +1,4 @@
-// Package blur is the example of docs/graphs.md with a class that gets the picture and the boxes
-// of another step.
+// Package blur is the example of docs/graphs.md with a class that gets the picture and the boxes of another step.
 package blur
 
 import (
@@ -22,8 +21,7 @@ import (
 	"millrace/server"
 )
 
-// TestPictureAndBoxes sends a picture with two bright parts, of another size than any model's, and
-// one without.
+// A picture with two bright parts, of a size different from any model's, and a picture without bright parts.
 func TestPictureAndBoxes(t *testing.T) {
 	t.Setenv("PATH", filepath.Dir(testneeds.Python(t, "numpy"))+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cfg, err := config.Load("config.yaml")
@@ -52,7 +50,7 @@ func TestPictureAndBoxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkMetadata(t, s.Addr("http"))
-	// Half of each part is black, so that the mean has half of its colour.
+	// Half of each part is black, so that the mean has half of the part's colour.
 	parts := map[image.Rectangle]color.RGBA{
 		image.Rect(10, 20, 60, 70):     {250, 10, 10, 255},
 		image.Rect(100, 120, 160, 200): {10, 10, 240, 255},
@@ -87,7 +85,7 @@ func TestPictureAndBoxes(t *testing.T) {
 	}
 }
 
-// checkMetadata compares what metadata say with the form of the pictures and boxes that clients send and get.
+// checkMetadata compares the metadata with the form of the clients' pictures and boxes.
 func checkMetadata(t *testing.T, addr string) {
 	t.Helper()
 	for model, want := range map[string]string{

@@ -1,6 +1,6 @@
 // Command embed runs a model inside a Go program, without a port. An ONNX model is
-// config.ParseModel("find=find.onnx,output=boxes"), written as in --model. For frames, s.Native().Stream opens a stream:
-// its Finish waits for the results of all frames and closes it, its Close drops the frames that wait.
+// config.ParseModel("find=find.onnx,output=boxes"), written as in --model. For frames, s.Native().Stream opens a
+// stream: Finish waits for the results of all frames and closes the stream, Close drops waiting frames.
 package main
 
 import (

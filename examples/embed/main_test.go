@@ -14,7 +14,7 @@ func Example() {
 	// ended: <nil>
 }
 
-// It is a first look at the Go API: it has to stay short.
+// The program is a first look at the Go API and must stay short.
 func TestLength(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if err != nil {

@@ -36,7 +36,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// outside builds a program of these files, runs it, and compares what it prints.
+// outside builds a program from the given files, runs the program, and compares the output.
 func outside(t *testing.T, files map[string]string, want string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func outside(t *testing.T, files map[string]string, want string) {
 	}
 	build := exec.Command("go", "build", "-mod=mod", "-o", "mine")
 	build.Dir = dir
-	build.Env = append(os.Environ(), "GOPROXY=off") // what it needs is there: the tests are built with it
+	build.Env = append(os.Environ(), "GOPROXY=off") // all dependencies are present: the tests are built with them
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

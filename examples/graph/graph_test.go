@@ -43,9 +43,8 @@ func (r *reply) data(t *testing.T, name string) []any {
 	return nil
 }
 
-// TestDigitsOnACamera sends the clip as a live stream, and checks that each box has a
-// colour, that the classifier ran for each id every ten frames only, and that every frame
-// of all models has its ending.
+// TestDigitsOnACamera sends the clip as a live stream: each box has a colour, the classifier runs for each id every
+// ten frames only, and every frame of all models has its ending.
 func TestDigitsOnACamera(t *testing.T) {
 	if _, err := onnx.Library(); err != nil {
 		t.Skip(err)
@@ -125,8 +124,8 @@ func TestDigitsOnACamera(t *testing.T) {
 	cropsAreRegions(t, s, pictures[60])
 }
 
-// cropsAreRegions checks that what the graph finds in a box is what the classifier finds in
-// that region of the picture.
+// cropsAreRegions checks that the graph's result in a box is the classifier's result in the same region of the
+// picture.
 func cropsAreRegions(t *testing.T, s *server.Server, picture []byte) {
 	t.Helper()
 	whole, err := s.Native().InferBytes(t.Context(), "traffic", stream.JPEG, picture)

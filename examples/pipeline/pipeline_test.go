@@ -1,5 +1,5 @@
-// Package pipeline is the example of docs/graphs.md with stages in Python: parts of a picture
-// that one stage has found are sent to another.
+// Package pipeline is the example of docs/graphs.md with stages in Python: the parts of a picture found by one stage
+// are sent to another stage.
 package pipeline
 
 import (
@@ -22,7 +22,7 @@ import (
 	"millrace/server"
 )
 
-// TestStagesInPython sends a picture with two bright parts and one without.
+// A picture with two bright parts and a picture without bright parts.
 func TestStagesInPython(t *testing.T) {
 	testneeds.Python(t, "numpy")
 	t.Setenv("PATH", "/usr/bin"+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -63,7 +63,7 @@ func TestStagesInPython(t *testing.T) {
 	}
 }
 
-// ask sends a picture with parts of other colours, and returns its boxes and their colours.
+// ask sends a picture with parts of other colours, and returns the boxes and colours of the parts.
 func ask(t *testing.T, addr string, parts map[image.Rectangle]color.Color) string {
 	t.Helper()
 	picture := image.NewRGBA(image.Rect(0, 0, 320, 240))

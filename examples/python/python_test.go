@@ -41,8 +41,8 @@ func (r *result) numbers(name string) (out []float64) {
 	return out
 }
 
-// TestCamera serves the class, and gives it a live video with a red and a blue rectangle: each
-// result has their boxes, in pixels of the video.
+// TestCamera serves the class, and sends a live video with a red and a blue rectangle: each result has the boxes of
+// both, in pixels of the video.
 func TestCamera(t *testing.T) {
 	interpreter, ffmpeg := testneeds.Python(t, "numpy"), testneeds.Program(t, "ffmpeg")
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func TestCamera(t *testing.T) {
 			t.Fatalf("got %s", line)
 		}
 		for i := range want {
-			if math.Abs(boxes[i]-want[i]) > 16 { // a cell, which is 16 pixels of the video
+			if math.Abs(boxes[i]-want[i]) > 16 { // one cell is 16 pixels of the video
 				t.Fatalf("got the boxes %v, want %v", boxes, want)
 			}
 		}

@@ -1,7 +1,8 @@
-// Package spotter has Millrace's own reference model, which finds and reads handwritten digits in 320x240 pictures, and
-// a clip with its ground truth to test it with. The folder's README says how they were made and how good the model is.
+// Package spotter has Millrace's own reference model, which finds and reads handwritten digits in 320x240 pictures,
+// and a test clip with its ground truth. The folder's README describes the making of the files and the quality of the
+// model.
 //
-// It owns these files only; other packages run the model and score its results.
+// The package owns these files only; other packages run the model and score its results.
 package spotter
 
 import _ "embed"
@@ -12,7 +13,7 @@ import _ "embed"
 //go:embed spotter.onnx
 var Model []byte
 
-// Clip is an H.264 video in MP4, 320x240, 30 frames per second, of digits whose writers are not in the training set.
+// Clip is an H.264 video in MP4, 320x240, 30 frames per second, of digits by writers not in the training set.
 //
 //go:embed clip.mp4
 var Clip []byte

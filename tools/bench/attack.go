@@ -12,11 +12,11 @@ import (
 	"millrace/ingest/access"
 )
 
-// The server that is attacked, and the streams of its other client.
+// The attacked server, and the streams of the server's regular client.
 const (
 	attackedBudget  = 256 << 20
 	attackedStreams = 4
-	// Bounds of what a client has beside attackers, and of the server's memory.
+	// Bounds for a client's rate beside attackers, and for the server's memory.
 	keptFrames    = 0.9
 	slowerBy      = 2
 	attackedLimit = 1.3*attackedBudget + 300e6
@@ -34,7 +34,7 @@ func attackEach(b *bench) error {
 	return b.attacked(each)
 }
 
-// attacked compares a client's streams beside attackers with the same streams without them.
+// attacked compares a client's streams beside attackers with the same streams without attackers.
 func (b *bench) attacked(assaults [][]string) error {
 	pictures, err := renderClip(640, 480)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *bench) attacked(assaults [][]string) error {
 	return nil
 }
 
-// assault measures one set of attackers, in rounds with and without them.
+// assault measures one set of attackers, in rounds with and without attackers.
 func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, video string) (err error) {
 	if n := descriptors(silentOpen + otherDescriptors); n < silentOpen+otherDescriptors {
 		b.step("only %d descriptors may be open, and so %d silent connections:", n, n-otherDescriptors)
@@ -148,7 +148,7 @@ func (b *bench) assault(kinds []string, file string, keys [2]string, pictures, v
 	return nil
 }
 
-// peak returns the most memory of the server and its ffmpeg processes until stop.
+// peak returns the largest memory of the server and its ffmpeg processes until stop.
 func (s *serverProcess) peak(stop <-chan struct{}) (most float64) {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()

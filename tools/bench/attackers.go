@@ -32,7 +32,7 @@ type assault struct {
 	For   time.Duration `json:"for"`
 }
 
-// attackers are the kinds of an assault. Each runs until ctx ends, and counts what it did.
+// attackers are the kinds of an assault. Each attacker runs until ctx ends, and counts its attacks.
 var attackers = map[string]func(ctx context.Context, a *attack){
 	"silent":  silentConnections,
 	"slow":    slowRequests,
@@ -45,14 +45,14 @@ var attackers = map[string]func(ctx context.Context, a *attack){
 	"tickets": manyTickets,
 }
 
-// attack is one kind while it runs.
+// attack is a running attacker.
 type attack struct {
 	*assault
-	from net.IP       // the address that it comes from
-	done atomic.Int64 // connections, requests or messages that were begun
+	from net.IP       // source address
+	done atomic.Int64 // connections, requests or messages begun
 }
 
-// run runs the attackers, and returns what each has done.
+// run runs the attackers, and returns the count of each.
 func (a *assault) run() (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.For)
 	defer cancel()
@@ -75,8 +75,8 @@ func (a *assault) run() (map[string]int64, error) {
 	return counts, nil
 }
 
-// dial connects from the n-th address of the attack, of 250: 64 connections in turn share one, so that of silentOpen each
-// has 80, which is less than limits.max_connections_per_address.
+// dial connects from the n-th of the attack's 250 addresses. 64 successive connections share an address, so that of
+// silentOpen each address has 80, less than limits.max_connections_per_address.
 func (a *attack) dial(ctx context.Context, n int) (net.Conn, error) {
 	from := slices.Clone(a.from.To4())
 	from[3] = byte(1 + n/64%250)
@@ -109,7 +109,7 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.rt.RoundTrip(r)
 }
 
-// several runs n loops until ctx ends. A loop that fails rests, since it does not hurt the server.
+// several runs n loops until ctx ends. A failing loop pauses, since failing attacks do not hurt the server.
 func several(ctx context.Context, n int, one func(i int) error) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -143,9 +143,9 @@ func (a *attack) post(ctx context.Context, c *http.Client, path, kind string, bo
 	return err
 }
 
-// silentOpen connections send nothing and are open at once: as many descriptors in the process of the attackers as in the
-// server. Both raise their limits of open files (ulimit -n) to that and otherDescriptors, for other attackers and everything
-// else, as far as they may; where the limit is lower, fewer are open.
+// silentOpen connections send nothing and are open at the same time: as many descriptors in the attacking process as
+// in the server. Both processes raise their limits of open files (ulimit -n) to silentOpen + otherDescriptors, for
+// other attackers and everything else, as far as allowed; with a lower limit, fewer connections are open.
 const (
 	silentOpen       = 20000
 	otherDescriptors = 2500
@@ -243,7 +243,7 @@ func unreadJSON(ctx context.Context, a *attack) {
 	})
 }
 
-// pictureBombs sends small pictures that take long to decode, four at a time.
+// pictureBombs sends small pictures with a long decoding time, four at a time.
 func pictureBombs(ctx context.Context, a *attack) {
 	bombs := [][]byte{flatPNG(4096, 4096, 6), scansJPEG(8192, 100)}
 	c := a.client()
@@ -252,7 +252,7 @@ func pictureBombs(ctx context.Context, a *attack) {
 	})
 }
 
-// flatPNG returns a PNG of one colour: kind is that of PNG, 6 = RGBA.
+// flatPNG returns a PNG of one colour: kind is the colour type of PNG, 6 = RGBA.
 //
 // Portable Network Graphics Specification, sections 5 and 11.
 func flatPNG(w, h int, kind byte) []byte {
@@ -269,7 +269,7 @@ func flatPNG(w, h int, kind byte) []byte {
 	var rows bytes.Buffer
 	z := zlib.NewWriter(&rows)
 	row := make([]byte, 1+4*w)
-	row[0] = 4 // the filter that takes longest: Paeth
+	row[0] = 4 // the slowest filter: Paeth
 	for range h {
 		_, _ = z.Write(row)
 	}
@@ -279,7 +279,7 @@ func flatPNG(w, h int, kind byte) []byte {
 	return out.Bytes()
 }
 
-// manyDecoders opens 64 streams of video without a frame, and sends 24 others as fast as it is taken.
+// manyDecoders opens 64 streams of video without a frame, and sends 24 other streams as fast as the server accepts.
 func manyDecoders(ctx context.Context, a *attack) {
 	chunks, err := readChunks(a.Video)
 	if err != nil {
@@ -299,7 +299,7 @@ func manyDecoders(ctx context.Context, a *attack) {
 		for range 64 {
 			a.done.Add(1)
 			if _, err := session.Open(ctx, "motion", o); err != nil {
-				break // it is refused
+				break // refused
 			}
 		}
 		several(ctx, 24, func(int) error {
@@ -317,7 +317,7 @@ func manyDecoders(ctx context.Context, a *attack) {
 	})
 }
 
-// manyLoads loads a model with ever other parameters, each time for a new endpoint.
+// manyLoads loads a model with ever new parameters, each time for a new endpoint.
 func manyLoads(ctx context.Context, a *attack) {
 	c := a.client()
 	several(ctx, 4, func(int) error {
@@ -368,5 +368,5 @@ func manyTickets(ctx context.Context, a *attack) {
 	several(ctx, 8, func(int) error { return a.post(ctx, c, "/v2/tickets", "application/json", nil) })
 }
 
-// kinds returns all of them.
+// kinds returns all kinds of attackers.
 func kinds() []string { return slices.Sorted(maps.Keys(attackers)) }

@@ -20,12 +20,12 @@ import (
 
 const (
 	bombClients = 4
-	bombRate    = 30 // frames a second of the stream beside them
+	bombRate    = 30 // frames per second of the stream beside the attackers
 )
 
-// bomb measures what a stream of pictures keeps of its rate beside clients that send pictures of which
-// the bounds let the decoding take longest, each the next one as soon as the last is answered, to a model
-// with one worker. The clients have one core.
+// bomb measures the remaining rate of a stream of pictures beside attackers. The attackers send the pictures with the
+// longest decoding time within the bounds, each as soon as the last is answered, to a model with one worker. The
+// attackers have one core.
 func bomb(b *bench) error {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
@@ -97,7 +97,7 @@ func bomb(b *bench) error {
 	return t.end()
 }
 
-// startPinned is startChild on one core: that of the thread that starts it.
+// startPinned is startChild on the given core, also the core of the starting thread.
 func startPinned(core int) (*child, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -113,7 +113,7 @@ func startPinned(core int) (*child, error) {
 	return c, errors.Join(err, unix.SchedSetaffinity(0, &before))
 }
 
-// photo is a JPEG with as much detail as one of a camera.
+// photo is a JPEG with as much detail as a camera's picture.
 func photo(w, h int) []byte {
 	m := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
 	seed := uint32(1)
@@ -131,7 +131,8 @@ func photo(w, h int) []byte {
 	return out.Bytes()
 }
 
-// scansJPEG is a gray progressive picture of that many scans, which change nothing: each goes over all blocks.
+// scansJPEG is a gray progressive picture of the given number of scans without changes: each scan goes over all
+// blocks.
 func scansJPEG(side, scans int) []byte {
 	segment := func(out []byte, marker byte, body ...byte) []byte {
 		out = append(out, 0xff, marker)
@@ -140,7 +141,7 @@ func scansJPEG(side, scans int) []byte {
 	out := []byte{0xff, 0xd8}
 	out = segment(out, 0xdb, append([]byte{0}, bytes.Repeat([]byte{1}, 64)...)...)
 	out = segment(out, 0xc2, 8, byte(side>>8), byte(side), byte(side>>8), byte(side), 1, 1, 0x11, 0)
-	code := func(class, symbol byte) []byte { // one code, of one bit
+	code := func(class, symbol byte) []byte { // a single code, of one bit
 		return append(append([]byte{class, 1}, make([]byte, 15)...), symbol)
 	}
 	out = segment(out, 0xc4, code(0x00, 0)...)
@@ -148,7 +149,7 @@ func scansJPEG(side, scans int) []byte {
 	blocks := (side / 8) * (side / 8)
 	out = segment(out, 0xda, 1, 1, 0, 0, 0, 0)
 	out = append(out, make([]byte, blocks/8)...)
-	var ends []byte // runs of 2^14 blocks that end: a bit of the code, and 14 of the length
+	var ends []byte // runs of 2^14 blocks that end: a bit of the code, and 14 bits of the length
 	for bit, i := 0, 0; i < blocks>>14; i, bit = i+1, bit+15 {
 		for len(ends) < (bit+15+7)/8 {
 			ends = append(ends, 0)

@@ -15,7 +15,7 @@ type cameraState int
 const (
 	healthy cameraState = iota
 	stalled             // keeps its connections and sends nothing
-	killed              // resets its connections, new ones too
+	killed              // resets all connections, including new connections
 )
 
 // camera is a network camera: motion JPEG over HTTP, at a fixed rate.
@@ -78,7 +78,7 @@ func (c *camera) close() {
 	c.wg.Wait()
 }
 
-// enter registers a connection, which is reset when the camera is killed or closed.
+// enter registers a connection, to be reset when the camera is killed or closed.
 func (c *camera) enter(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *camera) serve(conn net.Conn) {
 	for n := 0; err == nil; n++ {
 		<-tick.C
 		if c.now() != healthy {
-			// Detect a closed connection, which only reading shows.
+			// Detect a closed connection, visible only by reading.
 			err = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 			if _, e := conn.Read(make([]byte, 1)); e != nil && !timedOut(e) {
 				return

@@ -21,8 +21,8 @@ func cnnModel(m *onnxModels) []workers.Config {
 	return []workers.Config{c}
 }
 
-// onnxVideo compares the processor time of a frame of video through the small
-// CNN with decoding and running it alone, and offers streams of video.
+// onnxVideo compares the processor time of a frame of video through the small CNN with only decoding and running the
+// frame, and offers streams of video.
 func onnxVideo(b *bench) error {
 	f, err := renderClip(videoW, videoH)
 	if err != nil {
@@ -46,8 +46,7 @@ func onnxVideo(b *bench) error {
 	}, cnnModel)
 }
 
-// withCPUModel starts a server with a model that uses the CPU: the small CNN, or
-// motion without ONNX Runtime.
+// withCPUModel starts a server with a CPU-bound model: the small CNN, or motion without ONNX Runtime.
 func (b *bench) withCPUModel(do func(name string, t *target, model string) error) error {
 	if _, err := onnx.Library(); err != nil {
 		return do("motion", b.server, "motion")
@@ -58,7 +57,7 @@ func (b *bench) withCPUModel(do func(name string, t *target, model string) error
 // cnnTarget is how the small CNN gets a picture.
 var cnnTarget = codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32, Norm: codec.Norm{Scale: scale}}
 
-// classify is the task of decoding a frame into a batch of one and running that.
+// classify is the task of decoding a frame into a batch of one row and running the batch.
 func (l *loop) classify() (do func([]byte) error, end func(), err error) {
 	b, err := l.bind(1)
 	if err != nil {

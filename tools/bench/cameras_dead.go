@@ -19,14 +19,12 @@ import (
 // watchedCameras is how many cameras the server watches.
 var watchedCameras = 16
 
-// The pictures are few and small, because each camera has an ffmpeg, which uses the
-// same processors as the server.
+// The pictures are few and small, because each camera has an ffmpeg on the same processors as the server.
 const watchedFPS = 10
 
-// camerasDead measures the effect on the other cameras when one is killed and one
-// stalls: against the same cameras just before. The second phase is long enough for
-// the server to give up the stalled camera and reconnect. Ages count from when the
-// server received the frame.
+// camerasDead measures the effect on other cameras when one camera is killed and another stalls, compared with the
+// same cameras just before. The second phase is long enough for the server to give up the stalled camera and
+// reconnect. Ages count from the server's receipt of the frame.
 func camerasDead(b *bench) error {
 	f, err := renderClip(smallW, smallH)
 	if err != nil {

@@ -24,8 +24,7 @@ var (
 	mostProbes = 8
 )
 
-// capacity searches the most cameras that are answered at their full rate, within
-// capacityAge.
+// capacity searches the largest number of cameras answered at full rate, within capacityAge.
 func capacity(b *bench) error {
 	f, err := b.footageOf("h264", capacitySize[0], capacitySize[1])
 	if err != nil {
@@ -49,8 +48,7 @@ func cnnLines(m *onnxModels) string {
 		m.cnn, onnxInstances, onnxThreads, onnxBatch, scale[0])
 }
 
-// mostCameras searches the number of cameras that read f, of which a model answers rate
-// frames a second each.
+// mostCameras searches the largest number of cameras sending f for which a model answers rate frames per second each.
 func (b *bench) mostCameras(f footage, with, models, settings string, rate float64) error {
 	most, tooMany := 0, 0
 	var best probe
@@ -77,7 +75,7 @@ func (b *bench) mostCameras(f footage, with, models, settings string, rate float
 	return nil
 }
 
-// probe is what a number of cameras was served.
+// probe is the result for a number of cameras.
 type probe struct {
 	fps float64 // of the worst camera
 	age float64 // p99 of all, in ms
@@ -111,7 +109,7 @@ func (b *bench) tryCameras(f footage, models, settings string, n int) (p probe, 
 	} else if err != nil {
 		return p, err
 	}
-	time.Sleep(2 * b.round) // in which frames that waited meanwhile are answered
+	time.Sleep(2 * b.round) // for the answers to frames that waited meanwhile
 	from := time.Now()
 	time.Sleep(8 * b.round)
 	to := time.Now()

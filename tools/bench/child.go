@@ -15,8 +15,8 @@ import (
 	"millrace/internal/heap"
 )
 
-// childArg makes this program a client in a process of its own, so that the
-// server's processor time, memory and allocations are the server's alone.
+// childArg makes this program a client in a process of its own, so that processor time, memory and allocations
+// measure the server alone.
 const childArg = "-child"
 
 // job is a request to a child process, sent as JSON.
@@ -43,7 +43,7 @@ type answer struct {
 	Addr    string         `json:"addr,omitempty"`    // of HTTP, of Serve
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
 	Streams [][]uint64     `json:"streams,omitempty"` // PerStream of each report, which its JSON leaves out
-	// Done is what attackers did, by their kind.
+	// Done has the counts of the attackers, by kind.
 	Done map[string]int64 `json:"done,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func childMain(in io.Reader, out io.Writer) error {
 	}
 }
 
-// openStreams are the streams that a child keeps open between jobs.
+// openStreams are the streams kept open by a child between jobs.
 type openStreams struct {
 	echoClient *echoClient
 	held       *held
@@ -205,7 +205,7 @@ func (c *child) load(cfgs ...load.Config) ([]*load.Report, error) {
 	return a.Reports, nil
 }
 
-// end closes the child's input, which ends it, and waits.
+// end closes the child's input, which ends the child, and waits.
 func (c *child) end() error {
 	c.in.Close()
 	return c.cmd.Wait()

@@ -14,11 +14,11 @@ import (
 	"millrace/stream"
 )
 
-// chunkSizes are the widths and heights of the video that clients send.
+// chunkSizes are the widths and heights of the clients' video.
 var chunkSizes = [][2]int{{640, 480}, {1280, 720}}
 
-// chunks compares the processor time of a frame of inter-coded video that clients send
-// with decoding it and running the model alone.
+// chunks compares the processor time of a frame of the clients' inter-coded video with decoding and running the frame
+// alone.
 func chunks(b *bench) error {
 	s, err := startServer(motionModel)
 	if err != nil {
@@ -39,7 +39,7 @@ func chunks(b *bench) error {
 	return nil
 }
 
-// chunksOf measures a codec. Those without a limit take fewer rounds.
+// chunksOf measures a codec. Codecs without a limit take fewer rounds.
 func (b *bench) chunksOf(s *serverProcess, f footage) error {
 	b.step("%s", f.name())
 	dir, err := f.chunksDir()
@@ -113,10 +113,10 @@ func (b *bench) chunksOf(s *serverProcess, f footage) error {
 	return nil
 }
 
-// play are streams of chunks that a client process sends.
+// play are a client process's streams of chunks.
 type play struct {
 	Addr, Model, Codec string
-	Dir                string // of the chunks, of which the first is a key frame; they are repeated
+	Dir                string // of the chunks, sent repeatedly; the first is a key frame
 	Streams            int
 }
 

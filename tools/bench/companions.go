@@ -16,9 +16,8 @@ const (
 	companionBatch = 5 * time.Millisecond
 )
 
-// canceledCompanions compares the latency of callers whose batches have requests of callers
-// that give up, while they wait or run, with that of callers alone. The time of a batch is the
-// same for every number of rows.
+// canceledCompanions compares the latency of callers sharing batches with cancelled requests, waiting or running,
+// with the latency of callers alone. The time of a batch is the same for every number of rows.
 func canceledCompanions(b *bench) error {
 	s, err := serve(nil, workers.Config{Name: "delay", Source: "delay", Batching: workers.Batching{MaxSize: companions + leavers},
 		Params: stream.Params{"fixed": companionBatch.String(), "per_item": "0s"}})
@@ -46,7 +45,7 @@ func canceledCompanions(b *bench) error {
 	return nil
 }
 
-// latency returns the mean latency of the companions, and how many others have given up.
+// latency returns the mean latency of the companions, and the number of other callers that gave up.
 func latency(s *target, d time.Duration, others int) (mean float64, gaveUp int, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup

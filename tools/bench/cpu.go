@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cpu is the processor time that this process has used.
+// cpu returns the processor time used by this process.
 func cpu() time.Duration { return usage(syscall.RUSAGE_SELF) }
 
 func usage(who int) time.Duration {
@@ -19,11 +19,11 @@ func usage(who int) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// tick is the unit of /proc/stat, which Linux fixes for programs.
+// tick is the unit of /proc/stat, fixed by Linux for programs.
 const tick = 10 * time.Millisecond
 
-// machineTime returns the time that all processors were busy, 0 if unknown, and the
-// processor time of this process and its ended children.
+// machineTime returns the busy time of all processors, 0 if unknown, and the processor time of this process and its
+// ended children.
 func machineTime() (busy, own time.Duration, now time.Time) {
 	own, now = cpu()+usage(syscall.RUSAGE_CHILDREN), time.Now()
 	text, err := os.ReadFile("/proc/stat")

@@ -9,17 +9,17 @@ import (
 	"millrace/client/load"
 )
 
-// streamCounts are numbers of streams that share a model.
+// streamCounts are numbers of streams sharing a model.
 var streamCounts = []int{1, 10, 100, 1000}
 
 const (
 	greedyFactor = 20   // times the rate of the other streams
-	burst        = 10   // frames that are due at once
+	burst        = 10   // frames due at the same time
 	minFairness  = 0.95 // Jain's index, at least
 )
 
-// fairness offers a model twice its capacity, and compares what each stream got with
-// its max-min fair share.
+// fairness offers a model twice its capacity, and compares the frames answered for each stream with the stream's
+// max-min fair share.
 func fairness(b *bench) error {
 	c, err := startChild()
 	if err != nil {
@@ -39,12 +39,12 @@ func fairness(b *bench) error {
 	}
 	for _, n := range streamCounts {
 		cfg := at("delay", n, 2*capacity/float64(n))
-		cfg.Duration *= time.Duration(1 + n/500) // so that each is answered several times
+		cfg.Duration *= time.Duration(1 + n/500) // so that each stream is answered several times
 		if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d", n), cfg); err != nil {
 			return err
 		}
 	}
-	// As many bursts as the model answers frames: of each, the newest is what counts.
+	// As many bursts as the model can answer frames; only the newest frame of each burst counts.
 	bursty := at("delay", overloadStreams, burst*capacity/overloadStreams)
 	bursty.Burst = burst
 	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, overloadStreams), bursty); err != nil {
@@ -60,7 +60,8 @@ func fairness(b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i, which := range []string{"stateful", "stateless"} { // fair among themselves, whatever the other model gets
+	// fair among themselves, whatever the other model's share
+	for i, which := range []string{"stateful", "stateless"} {
 		b.add(Row{Name: name + ": answers of the " + which, Unit: "frames/s", Bare: capacity, Millrace: all[i].FPS, Ratio: all[i].FPS / capacity})
 	}
 	return nil
@@ -97,7 +98,7 @@ func (b *bench) shares(c *child, name string, cfgs ...load.Config) ([]*load.Repo
 	return all, nil
 }
 
-// demand is what the streams of one model asked for and got, in frames.
+// demand has the frames offered and answered for each stream of one model.
 type demand struct{ asked, got []float64 }
 
 func (d *demand) add(r *load.Report, rate float64) {
@@ -106,7 +107,7 @@ func (d *demand) add(r *load.Report, rate float64) {
 	}
 }
 
-// ofShare returns for each stream what it got, divided by its fair share.
+// ofShare returns for each stream the answered frames divided by the fair share.
 func (d *demand) ofShare() []float64 {
 	sum := 0.
 	for _, v := range d.got {
@@ -122,8 +123,8 @@ func (d *demand) ofShare() []float64 {
 	return out
 }
 
-// fairShares divides the capacity: a stream that asks for less than an equal share
-// gets what it asks for, and the others share the rest equally.
+// fairShares divides the capacity: a stream that asks for less than an equal share gets its demand, and the remaining
+// streams share the rest equally.
 //
 // Bertsekas and Gallager, Data Networks, max-min flow control, 1992.
 func fairShares(asked []float64, capacity float64) []float64 {

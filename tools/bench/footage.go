@@ -17,11 +17,11 @@ import (
 	"millrace/workers/motion"
 )
 
-// footageSeconds is the length of a clip, which is repeated.
+// footageSeconds is the length of a clip, sent repeatedly.
 var footageSeconds = 4
 
-// footage is video as cameras send it: moving shapes with noise, 30 frames a second, no
-// frame depends on a later one.
+// footage is video as from a camera: moving shapes with noise, 30 frames per second, no frame depends on a later
+// frame.
 type footage struct {
 	codec         string
 	width, height int
@@ -34,7 +34,7 @@ func (f footage) name() string {
 
 var codecNames = map[string]string{"h264": "H.264", "vp8": "VP8", "vp9": "VP9", "av1": "AV1"}
 
-// encoders are ffmpeg's arguments. The bit rates are those of cameras, 2 Mbit/s at 720p.
+// encoders are ffmpeg's arguments. The bit rates are typical of cameras, 2 Mbit/s at 720p.
 var encoders = map[string][]string{
 	"h264": {"-c:v", "libx264", "-preset", "veryfast", "-bf", "0", "-sc_threshold", "0"},
 	"vp8":  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0"},
@@ -62,7 +62,7 @@ func (b *bench) footageOf(codec string, w, h int) (footage, error) {
 	return f, ffmpeg(args...)
 }
 
-// ffmpeg runs it without output.
+// ffmpeg runs the program ffmpeg without output.
 func ffmpeg(args ...string) error {
 	said, err := exec.Command("ffmpeg", append([]string{"-nostdin", "-hide_banner", "-loglevel", "error"}, args...)...).CombinedOutput()
 	if err != nil {
@@ -106,8 +106,8 @@ func (f footage) chunks() (list [][]byte, err error) {
 	return list, nil
 }
 
-// decode returns the processor time in ms in which ffmpeg alone decodes a frame with one
-// thread, in several processes at once. That of starting ffmpeg is left out.
+// decode returns ffmpeg's processor time in ms for decoding a frame with one thread, in several processes at the same
+// time. The time of starting ffmpeg is left out.
 func (f footage) decode(copies int, paced bool, frames int) (float64, error) {
 	used := func(frames int) (time.Duration, error) {
 		args := []string{"-nostdin", "-hide_banner", "-loglevel", "error", "-stream_loop", "-1"}
@@ -152,7 +152,7 @@ func (f footage) pictures(format string, w, h, size int) (list [][]byte, err err
 	return list, nil
 }
 
-// forMotion returns the clip's frames as the motion model gets them.
+// forMotion returns the clip's frames in the format of the motion model.
 func (f footage) forMotion() ([][]byte, error) {
 	d, err := motion.NewDetector(motion.Settings{})
 	if err != nil {
@@ -162,9 +162,8 @@ func (f footage) forMotion() ([][]byte, error) {
 	return f.pictures("gray", set.Width, set.Height, set.Width*set.Height)
 }
 
-// motionAlone returns the processor time in ms of the motion model for a frame, called
-// directly on the pictures that it gets. rate is the frames a second of all cameras; 0 = as
-// fast as can be.
+// motionAlone returns the processor time in ms of the motion model for a frame, called directly on pictures in its
+// format. rate is the frames per second of all cameras; 0 = as fast as possible.
 func motionAlone(pictures [][]byte, cameras int, rate float64, d time.Duration) (float64, error) {
 	var frames [][]byte
 	for _, p := range pictures {

@@ -23,8 +23,8 @@ func graphModel() workers.Config {
 	return workers.Config{Name: "graph", Source: "graph", Params: stream.Params{"steps": string(steps), "outputs": `["y"]`}}
 }
 
-// graphCall compares the time of a call of a graph of three steps with that of three
-// calls, one after the other, of the model that the steps run.
+// graphCall compares the time of a call of a graph of three steps with the time of three calls, one after the other,
+// of the steps' model.
 func graphCall(b *bench) error {
 	inputs := []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{1, 16}, Data: make([]byte, 64)}}
 	client, ctx := b.server.Native(), context.Background()

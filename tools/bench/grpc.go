@@ -18,7 +18,7 @@ import (
 // grpcConns is the number of connections, each with one call at a time.
 const grpcConns = 16
 
-// bareGRPC is the bare loop: it answers a request with its tensors, by the generated messages.
+// bareGRPC is the bare loop: bareGRPC answers a request with the request's tensors, using the generated messages.
 type bareGRPC struct {
 	pb.UnimplementedGRPCInferenceServiceServer
 }
@@ -110,7 +110,7 @@ func (c *grpcClients) unary(d time.Duration) (float64, error) {
 // grpcWindow is how many requests of a stream are unanswered at once.
 const grpcWindow = 8
 
-// streamed returns replies a second, of one stream for each connection.
+// streamed returns replies per second, of one stream for each connection.
 func (c *grpcClients) streamed(d time.Duration) (float64, error) {
 	return c.each(d, func(conn *grpc.ClientConn, more func() bool, done func(int)) error {
 		s, err := pb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(context.Background())

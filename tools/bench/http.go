@@ -13,7 +13,7 @@ import (
 
 const httpConns = 16
 
-// fiberServer is the bare loop: /read reads the body, /echo returns it.
+// fiberServer is the bare loop: /read reads the body, /echo returns the body.
 func fiberServer() (url string, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -71,9 +71,8 @@ func (p *requester) rateOf(n int, d time.Duration) (float64, error) {
 	})
 }
 
-// rest compares inference of a binary tensor with a bare handler: once when both
-// read it, once when both return it too, and once, an unequal comparison, when only
-// Millrace returns it.
+// rest compares inference of a binary tensor with a bare handler: once when both read the tensor, once when both also
+// return the tensor, and once, an unequal comparison, when only Millrace returns the tensor.
 func rest(b *bench) error {
 	bare, end, err := fiberServer()
 	if err != nil {
@@ -110,8 +109,7 @@ func (t *target) infer(model, query string) string {
 	return "http://" + t.addr + "/v2/models/" + model + "/infer" + query
 }
 
-// jsonNumbers compares a picture as JSON numbers with a bare handler that reads
-// the same body.
+// jsonNumbers compares a picture as JSON numbers with a bare handler that reads the same body.
 func jsonNumbers(b *bench) error {
 	bare, end, err := fiberServer()
 	if err != nil {

@@ -61,7 +61,7 @@ func answerPings(c *websocket.Conn) {
 	}
 }
 
-// keep opens the streams of j, and closes the oldest when there are too many.
+// keep opens the streams of j, and closes the oldest streams beyond the limit.
 func (h *held) keep(j *hold) error {
 	open, err := j.opener()
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *held) keep(j *hold) error {
 	return h.err
 }
 
-// add adds a stream, and returns the oldest if there are too many.
+// add adds a stream, and returns the oldest stream when more than most are held.
 func (h *held) add(c io.Closer, err error, most int) (old io.Closer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

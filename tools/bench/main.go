@@ -1,9 +1,8 @@
-// Command millrace-bench compares Millrace with bare loops that do the same work
-// without it, with the same clients on the same machine. The two run in turns, and
-// the ratio is the median over the rounds.
+// Command millrace-bench compares Millrace with bare loops that do the same work without Millrace, with the same
+// clients on the same machine. Server and bare loop run in turns, and the ratio is the median over the rounds.
 //
-// It prints measurements with the limits of the design, and enforces none: the exit
-// status is 0 when every row was measured, else 1.
+// The program prints measurements with the limits of the design, and enforces none: the exit status is 0 when every
+// row was measured, else 1.
 package main
 
 import (
@@ -27,8 +26,7 @@ type options struct {
 	progress io.Writer
 }
 
-// parts are the measurements, in the order of the table. Slow ones run only when
-// -rows names them.
+// parts are the measurements, in the order of the table. Slow parts run only when named in -rows.
 var parts = []struct {
 	name string
 	slow bool
@@ -113,8 +111,7 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// measure runs the selected parts. It returns the rows that it measured, and the
-// errors of parts that failed.
+// measure runs the selected parts. measure returns the measured rows, and the errors of failed parts.
 func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),

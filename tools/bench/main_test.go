@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryRowIsMeasured runs the whole table in rounds too short for valid measurements;
-// it checks that each row is there and that no frame is lost.
+// TestEveryRowIsMeasured runs the whole table in rounds too short for valid measurements: each row is present and no
+// frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
 	idleStreams, mlpHidden, streamCounts, manyLive, manyIdle, watchedCameras, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
 	footageSeconds, pulledCameras, chunkSizes = 1, []cameraGroup{{320, 240, 2, 45}}, [][2]int{{160, 120}}
@@ -66,7 +66,8 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	for _, want := range want {
 		found := false
 		for _, r := range table.Rows {
-			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB" || r.Unit == "cameras" || strings.Contains(r.Name, "adds")) // which may be 0
+			// may be 0
+			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB" || r.Unit == "cameras" || strings.Contains(r.Name, "adds"))
 		}
 		if !found {
 			t.Errorf("there is no row %q", want)
@@ -113,7 +114,7 @@ func TestFairShares(t *testing.T) {
 	}{
 		{[]float64{10, 10}, 10, []float64{5, 5}},
 		{[]float64{2, 40, 9, 9}, 20, []float64{2, 6, 6, 6}},
-		{[]float64{1, 2}, 10, []float64{1, 2}}, // all get what they ask for
+		{[]float64{1, 2}, 10, []float64{1, 2}}, // all demands are met
 		{[]float64{3, 0}, 2, []float64{2, 0}},
 		{nil, 5, []float64{}},
 	} {
@@ -121,7 +122,7 @@ func TestFairShares(t *testing.T) {
 			t.Errorf("%v of %v: %v, want %v", c.capacity, c.asked, got, c.want)
 		}
 	}
-	// The others get less than they asked for, while one got all it sent.
+	// Three streams get less than their demand, while one gets its whole demand.
 	greedy := demand{asked: []float64{12, 12, 12, 240}, got: []float64{5, 5, 5, 25}}
 	if got := greedy.ofShare(); !slices.Equal(got, []float64{.5, .5, .5, 2.5}) {
 		t.Errorf("%v", got)
@@ -199,7 +200,7 @@ func TestP99(t *testing.T) {
 	if got := p99(ages); got != 198 {
 		t.Error(got)
 	}
-	if got := p99(ages[:1]); got != 1 { // they are in order now
+	if got := p99(ages[:1]); got != 1 { // now sorted
 		t.Error(got)
 	}
 	if p99(nil) != 0 {
@@ -218,7 +219,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// The time of a process counts with its ancestors', also when it has ended.
+// The time of a process counts with its ancestors', also after its end.
 func TestUsageOfProcesses(t *testing.T) {
 	before, err := usageOf(os.Getpid())
 	if err != nil || before.pss < 1<<20 {
@@ -255,8 +256,8 @@ func TestUsageOfProcesses(t *testing.T) {
 func TestAgesSinceCapture(t *testing.T) {
 	var w watcher
 	start := time.Now()
-	// The source sends a frame each 100 ms. They wait 5, 0, 30 and 250 ms until the server receives
-	// them, whose answers take 10 ms.
+	// The source sends a frame every 100 ms. The frames wait 5, 0, 30 and 250 ms before receipt by the server, and
+	// the answers take 10 ms.
 	for i, waits := range []int64{5, 0, 30, 250} {
 		received := start.Add(time.Duration(100*int64(i)+waits) * time.Millisecond)
 		w.line(fmt.Appendf(nil, `{"seq":1,"received_us":%d,"pts_us":%d,"outputs":[]}`, received.UnixMicro(), 7e6+100000*i), received.Add(10*time.Millisecond))

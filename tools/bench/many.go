@@ -12,8 +12,7 @@ import (
 	"millrace/workers"
 )
 
-// The numbers of streams of many. Each is a descriptor here and one in the client
-// process.
+// The numbers of streams in many. Each stream is a descriptor here and in the client process.
 var (
 	manyLive = 1000  // at a frame a second
 	manyIdle = 10000 // without frames
@@ -34,15 +33,14 @@ var protocols = []struct{ name, protocol string }{
 	{fmt.Sprintf("v1, %d a connection", load.PerSession), load.V1Protocol},
 }
 
-// many measures thousands of streams: with a frame a second each, idle, and being
-// opened while others run.
+// many measures thousands of streams: with a frame per second each, idle, and being opened while others run.
 func many(b *bench) error {
 	idle := descriptors(manyIdle+spareDescriptors) - spareDescriptors
 	if idle < manyIdle {
 		fmt.Fprintf(b.progress, "only %d descriptors may be open: ", idle+spareDescriptors)
 	}
 	t, err := serve(func(c *server.Config) {
-		unbounded := 0 // the streams are one client's
+		unbounded := 0 // the streams belong to a single client
 		c.Limits.MaxSessions, c.Quotas.Sessions, c.Quotas.Streams = 2*(manyIdle+spareDescriptors), &unbounded, &unbounded
 	},
 		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
@@ -123,15 +121,14 @@ func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) err
 	memory.Met = memory.Millrace <= 30
 	b.add(memory)
 	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams), Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
-	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // 1 % for goroutines that all streams share
+	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // 1 % for goroutines shared by all streams
 	b.add(running)
 	b.add(Row{Name: name + "opened", Unit: "streams/s", Millrace: float64(streams) / took.Seconds()})
 	_, err = c.do(job{Close: true})
 	return err
 }
 
-// opening measures the effect on running streams when others are opened and closed
-// continuously.
+// opening measures the effect on running streams when others are opened and closed continuously.
 func (b *bench) opening(t *target, name, protocol string) error {
 	var children [2]*child
 	for i := range children {
@@ -184,12 +181,12 @@ func (b *bench) opening(t *target, name, protocol string) error {
 	return nil
 }
 
-// descriptors raises the limit of open descriptors of this process and its children
-// to n, if it can, and returns the limit.
+// descriptors raises the limit of open descriptors of this process and its children to n, if possible, and returns
+// the limit.
 func descriptors(n int) int {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
-		return n // opening them will fail if not
+		return n // opening descriptors fails otherwise
 	}
 	if l.Cur >= uint64(n) {
 		return n

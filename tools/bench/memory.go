@@ -12,8 +12,7 @@ import (
 // idleStreams are enough to make shared memory negligible.
 var idleStreams = 1000
 
-// memory measures what the server allocates for each frame, and the memory of an idle
-// stream.
+// memory measures the server's allocations for each frame, and the memory of an idle stream.
 func memory(b *bench) error {
 	bare, end, err := echoServer(false)
 	if err != nil {
@@ -31,7 +30,7 @@ func memory(b *bench) error {
 			allocs[i], bytes[i] = append(allocs[i], n), append(bytes[i], size)
 		}
 	}
-	// Both include what the WebSocket library allocates.
+	// Both include allocations of the WebSocket library.
 	own := Row{Name: "allocations a frame, WebSocket 30 KB", Unit: "allocations", Bare: median(allocs[0]), Millrace: median(allocs[1]), Limit: "<= bare + 5"}
 	own.Met = own.Millrace-own.Bare <= 5
 	b.add(own)
@@ -52,8 +51,7 @@ func memory(b *bench) error {
 	return nil
 }
 
-// perFrame returns allocations and bytes of this process for each frame that a
-// client process sends.
+// perFrame returns allocations and bytes of this process per frame sent by a client process.
 func (b *bench) perFrame(url string) (allocs, bytes float64, err error) {
 	c, err := startChild()
 	if err != nil {
@@ -77,8 +75,7 @@ func (b *bench) perFrame(url string) (allocs, bytes float64, err error) {
 	return float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n, err
 }
 
-// idle returns the resident KB of this process for each of idleStreams
-// connections of a client process, on which nothing is sent.
+// idle returns the resident KB of this process for each of idleStreams silent connections of a client process.
 func idle(url string) (float64, error) {
 	c, err := startChild()
 	if err != nil {

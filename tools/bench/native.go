@@ -7,8 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// nativeCall compares the time of a call in this process with that of handing a
-// pointer to another goroutine and back.
+// nativeCall compares the time of a call in this process with passing a pointer to another goroutine and back.
 func nativeCall(b *bench) error {
 	there, back := make(chan *int), make(chan *int)
 	go func() { // ends with there
@@ -44,7 +43,7 @@ func nativeCall(b *bench) error {
 	return nil
 }
 
-// nanoseconds returns the mean time of f, which it repeats for d.
+// nanoseconds returns the mean time of f, repeated for d.
 func nanoseconds(d time.Duration, f func() error) (float64, error) {
 	began := time.Now()
 	for n := 1; ; n++ {

@@ -26,8 +26,8 @@ const (
 	cnnScores = 10
 )
 
-// mlpHidden makes the weights of the MLP, 1.5 times its square as FP32, larger
-// than the caches, so that a batch is bound by memory bandwidth.
+// mlpHidden makes the weights of the MLP, 1.5 times its square as FP32, larger than the caches, so that memory
+// bandwidth limits a batch.
 var mlpHidden = 4096
 
 // onnxModels are the models of the rows about ONNX, as files.
@@ -55,14 +55,14 @@ func writeModels() (*onnxModels, error) {
 
 func (m *onnxModels) remove() { os.RemoveAll(m.dir) }
 
-// onnxModel configures a file as the bare loops run it.
+// onnxModel configures a file as run by the bare loops.
 func onnxModel(name, path string, maxSize int) workers.Config {
 	return workers.Config{Name: name, Source: path, Instances: onnxInstances, Batching: workers.Batching{MaxSize: maxSize},
 		Params: stream.Params{"threads": int64(onnxThreads)}}
 }
 
-// withONNX starts a server of models of m, which also starts the library that the
-// bare loops run on, and ends it after do.
+// withONNX starts a server of models of m, and ends the server after do. The server also starts the library for the
+// bare loops.
 func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels) []workers.Config) error {
 	m, err := writeModels()
 	if err != nil {
@@ -76,10 +76,9 @@ func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels
 	return errors.Join(do(m, t), t.end())
 }
 
-// onnxCalls compares calls with a loop that runs the same batches over bound tensors,
-// and copies each row in, as any server must; and once, an unequal comparison, with a
-// loop that copies nothing. The two instances of the MLP read the same weights, which do not fit
-// into the caches: its bare loops are also run in step and staggered.
+// onnxCalls compares calls with a loop that runs the same batches over bound tensors, and copies each row in, as any
+// server must; and once, an unequal comparison, with a loop that copies nothing. The two instances of the MLP read
+// the same weights, too large for the caches: the bare loops of the MLP are also run in step and staggered.
 func onnxCalls(b *bench) error {
 	mlp, cnn := tensor("x", mlpHidden/4), tensor("image", 3, cnnSide, cnnSide)
 	return withONNX(func(m *onnxModels, t *target) error {
@@ -120,8 +119,7 @@ func onnxCalls(b *bench) error {
 	})
 }
 
-// throughput compares callers that keep a model busy with the bare loop, at the
-// model's mean batch size.
+// throughput compares callers that keep a model busy with the bare loop, at the model's mean batch size.
 func (b *bench) throughput(name string, t *target, model string, l *loop, fill bool, p phase) (Row, error) {
 	var sizes meter
 	if _, err := t.callers(model, l.in, b.round, &sizes); err != nil {
@@ -135,7 +133,7 @@ func (b *bench) throughput(name string, t *target, model string, l *loop, fill b
 	return row, err
 }
 
-// tensor is one FP32 row.
+// tensor returns an FP32 tensor of one row.
 func tensor(name string, shape ...int) stream.Tensor {
 	size := 4
 	for _, d := range shape {
@@ -149,7 +147,8 @@ type meter struct{ rows, batches float64 }
 
 func (m *meter) mean() float64 { return m.rows / m.batches }
 
-// callers keeps onnxCallers calls of one row in flight and returns rows a second. The batches that they ran in are added to sizes.
+// callers keeps onnxCallers calls of one row in flight, adds the sizes of the calls' batches to sizes, and returns
+// rows per second.
 func (t *target) callers(model string, in stream.Tensor, d time.Duration, sizes *meter) (float64, error) {
 	var mu sync.Mutex
 	client, ctx := t.Native(), context.Background()

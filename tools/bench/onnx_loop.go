@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// loop is a model that ONNX Runtime runs alone.
+// loop runs a model by ONNX Runtime alone.
 type loop struct {
 	session *ort.DynamicAdvancedSession
 	in, out stream.Tensor // of one row
@@ -33,7 +33,7 @@ func openLoop(path string, in, out stream.Tensor) (*loop, error) {
 
 func (l *loop) close() { l.session.Destroy() }
 
-// bound is what one goroutine runs.
+// bound has the session and tensors of one goroutine.
 type bound struct {
 	loop    *loop
 	binding *ort.IoBinding
@@ -75,8 +75,8 @@ func (b *bound) close() {
 	b.y.Destroy()
 }
 
-// rate returns rows a second of as many goroutines as there are instances, which begin
-// their runs as p says. fill has each row copied in.
+// rate returns rows per second of one goroutine for each instance, whose runs begin according to p. With fill, each
+// row is copied in.
 func (l *loop) rate(batch int, fill bool, p phase, d time.Duration) (float64, error) {
 	s := newStarts(p, onnxInstances)
 	return throughputOf(onnxInstances, d, func(more func() bool, done func(int)) error {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// phase says when the bare loops begin their runs. Where the weights are larger than the
-// caches it decides how fast they are.
+// phase determines when the bare loops begin their runs. With weights larger than the caches, the phase determines
+// the speed.
 type phase string
 
 const (
 	free      phase = ""          // each when its last run has ended
-	inStep    phase = "in step"   // all at once, so that they share what the cache has of the weights
-	staggered phase = "staggered" // each half a run after the one before, so that they do not
+	inStep    phase = "in step"   // all at the same time, to share the cached weights
+	staggered phase = "staggered" // each half a run after the previous loop, to share no cached weights
 )
 
 // starts keeps the loops in their phase.
@@ -21,8 +21,8 @@ type starts struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	loops   int // that have not left
-	waiting int // in step: those that are ready
+	loops   int // running loops
+	waiting int // in step: loops ready to begin
 	round   int
 
 	last *bound // staggered: the loop that began last
@@ -35,7 +35,7 @@ func newStarts(p phase, loops int) *starts {
 	return s
 }
 
-// wait returns when a loop may begin a run; took is the time of its last one.
+// wait returns when a loop may begin a run; took is the time of the loop's last run.
 func (s *starts) wait(who *bound, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *starts) next() {
 	s.changed.Broadcast()
 }
 
-// leave ends a loop's part: the others do not wait for it.
+// leave ends a loop's part: other loops do not wait for the loop.
 func (s *starts) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestPhases runs two loops whose runs take 10 and 8 ms and compares when they begin.
+// TestPhases runs two loops with runs of 10 and 8 ms and compares the start times.
 func TestPhases(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ var openCVScript string
 // errNoOpenCV is the reason why rows against the OpenCV script have no figures.
 var errNoOpenCV = errors.New("needs python3-opencv: scripts/deps.sh bench")
 
-// findOpenCV returns a python3 that has OpenCV.
+// findOpenCV returns a python3 with OpenCV.
 func findOpenCV() (string, error) {
 	for _, program := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(program, "-c", "import cv2").Run() == nil {
@@ -27,8 +27,8 @@ func findOpenCV() (string, error) {
 	return "", errNoOpenCV
 }
 
-// openCV returns the processor time in ms that the script takes for a frame of a clip, in
-// several processes at once. fps is 0 for as fast as can be.
+// openCV returns the script's processor time in ms for a frame of a clip, in several processes at the same time. fps
+// 0 = as fast as possible.
 func openCV(python, clip string, copies int, fps float64, frames int) (float64, error) {
 	each, errs := make([]float64, copies), make([]error, copies)
 	var wg sync.WaitGroup

@@ -19,16 +19,15 @@ const (
 // times are the offered multiples of the capacity.
 var times = []float64{0.5, 1, 2, 4, 10}
 
-// overloaded is a model that is offered multiples of its capacity.
+// overloaded is a model under multiples of its capacity.
 type overloaded struct {
 	name    string
 	cfg     load.Config
-	service float64 // ms of a full batch; 0 = unknown: its rows have no limits
+	service float64 // ms of a full batch; 0 = unknown, and rows without limits
 	rounds  int
 }
 
-// overload measures the capacity of a model whose batches take a known time, and
-// then offers multiples of it.
+// overload measures the capacity of a model with a known batch time, and then offers multiples of the capacity.
 func overload(b *bench) error {
 	c, err := startChild()
 	if err != nil {
@@ -133,14 +132,14 @@ func (b *bench) offerMultiple(c *child, p *overloaded, capacity, times float64) 
 	return nil
 }
 
-// memoryRow compares the memory of the last round with that of the first, in bytes.
+// memoryRow compares the memory of the last round with the first, in bytes.
 func memoryRow(name string, rounds []float64) Row {
 	row := Row{Name: name + ", first and last round", Unit: "MB", Bare: rounds[0] / (1 << 20), Millrace: rounds[len(rounds)-1] / (1 << 20), Limit: "<= first + 10%"}
 	row.Met = row.Millrace <= row.Bare*1.1
 	return row
 }
 
-// endings counts frames by how they ended, over several runs.
+// endings counts frames by ending, over several runs.
 type endings struct {
 	sent, unsent, answered, failed uint64
 	drops                          map[string]uint64
@@ -173,8 +172,7 @@ func (a *endings) row(name string) Row {
 	return Row{Name: text, Unit: "frames", Millrace: float64(a.faults), Limit: "= 0", Met: a.faults == 0}
 }
 
-// faultsOf counts what must never happen: frames without an ending, endings
-// without a frame, errors and streams that broke.
+// faultsOf counts faults: frames without an ending, endings without a frame, errors and broken streams.
 func faultsOf(r *load.Report) int64 {
 	missing := r.Unaccounted
 	if missing < 0 { // ended twice; must not cancel a missing ending
@@ -183,9 +181,8 @@ func faultsOf(r *load.Report) int64 {
 	return missing + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
 }
 
-// overloadCPU offers multiples of the capacity of a model that uses the CPU. The rows
-// have no limits, because the clients use the same processors, and the time of a batch
-// is unknown.
+// overloadCPU offers multiples of the capacity of a CPU-bound model. The rows have no limits, because the clients use
+// the same processors, and the time of a batch is unknown.
 func overloadCPU(b *bench) error {
 	f, err := renderClip(smallW, smallH)
 	if err != nil {

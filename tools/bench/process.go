@@ -15,16 +15,15 @@ import (
 	"millrace/client"
 )
 
-// serverProcess is a server in a process of its own, whose processor time and memory,
-// and those of its ffmpeg processes, can be told from those of this program.
+// serverProcess is a server in a process of its own, so that processor time and memory of the server and its ffmpeg
+// processes are separate from this program's.
 type serverProcess struct {
 	*child
 	addr   string
 	client *client.Client
 }
 
-// startServer starts a server with these lines of configuration, besides those of its
-// addresses and log.
+// startServer starts a server with the given lines of configuration, and the lines for addresses and log.
 func startServer(lines string) (*serverProcess, error) {
 	c, err := startChild()
 	if err != nil {
@@ -42,18 +41,17 @@ func startServer(lines string) (*serverProcess, error) {
 	return s, nil
 }
 
-// usage returns what the server and its ffmpeg processes have used until now.
+// usage returns the usage of the server and its ffmpeg processes until now.
 func (s *serverProcess) usage() (use treeUsage, err error) { return usageOf(s.cmd.Process.Pid) }
 
-// treeUsage is what a process and its descendants have used: processor time, and
-// memory in bytes, of which each process has its share of what several have mapped.
+// treeUsage is the usage of a process and its descendants: processor time, and memory in bytes, with memory mapped by
+// several processes divided among them.
 type treeUsage struct {
 	own, children time.Duration
 	pss           float64
 }
 
-// usageOf reads what a process and its descendants have used. Processes that have ended
-// count if their parents have waited for them.
+// usageOf reads the usage of a process and its descendants. Ended processes count if waited for by their parents.
 func usageOf(root int) (use treeUsage, err error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(stats) == 0 {
@@ -67,7 +65,7 @@ func usageOf(root int) (use treeUsage, err error) {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // has ended
 		}
 		// The name in brackets may hold anything.
 		f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
@@ -114,7 +112,7 @@ func usageOf(root int) (use treeUsage, err error) {
 	return use, nil
 }
 
-// proportionalSet returns the memory of a process in bytes, 0 if it has ended.
+// proportionalSet returns the memory of a process in bytes, 0 if the process has ended.
 func proportionalSet(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -126,7 +124,7 @@ func proportionalSet(pid int) (float64, error) {
 			return kb * 1024, err
 		}
 	}
-	return 0, nil // it is about to end
+	return 0, nil // about to end
 }
 
 // answered waits until each stream has at least n results.
@@ -154,17 +152,17 @@ func (s *serverProcess) answered(n uint64) error {
 	}
 }
 
-// cost is what frames of video have cost a server, in ms of processor time for each.
+// cost is a server's processor time in ms for each frame of video.
 type cost struct {
 	server, ffmpeg float64
 	frames         int
-	shed           float64 // share of the frames that were dropped
+	shed           float64 // share of dropped frames
 	pss            float64 // bytes, at the end
 }
 
 func (c cost) total() float64 { return c.server + c.ffmpeg }
 
-// costOf measures for a time what the running streams cost.
+// costOf measures the cost of the running streams for a time.
 func (s *serverProcess) costOf(d time.Duration) (c cost, err error) {
 	var uses [2]treeUsage
 	var results, dropped [2]uint64
@@ -196,7 +194,7 @@ func (s *serverProcess) costOf(d time.Duration) (c cost, err error) {
 	return c, nil
 }
 
-// costBetween divides what was used between two moments by the frames that were answered.
+// costBetween divides the usage between two moments by the answered frames.
 func costBetween(before, after treeUsage, frames int, dropped float64) cost {
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 / float64(frames) }
 	return cost{

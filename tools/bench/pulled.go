@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cameraGroup are cameras with pictures of one size.
+// cameraGroup are cameras with pictures of the same size.
 type cameraGroup struct {
 	width, height, cameras int
 	memory                 float64 // limit of a camera's memory in MB; 0 = none
@@ -17,8 +17,8 @@ type cameraGroup struct {
 // pulledCameras are as many as two processors can serve.
 var pulledCameras = []cameraGroup{{1280, 720, 8, 45}, {1920, 1080, 4, 0}}
 
-// pulled compares the processor time of a frame of H.264 that the server reads itself
-// with decoding it and running the model alone, and with a script for OpenCV.
+// pulled compares the processor time of a frame of H.264 read by the server with decoding and running the frame
+// alone, and with a script for OpenCV.
 func pulled(b *bench) error {
 	python, err := findOpenCV()
 	if err != nil && !errors.Is(err, errNoOpenCV) {
@@ -68,7 +68,7 @@ func (b *bench) idleMemory() (float64, error) {
 
 const motionModel = "models: [{name: motion, source: motion, instances: 2}]\n"
 
-// pulledVideo measures one way of reading a clip.
+// pulledVideo measures a way of reading a clip.
 type pulledVideo struct {
 	*bench
 	footage  footage
@@ -79,7 +79,7 @@ type pulledVideo struct {
 	pss      float64 // of the server and its ffmpeg processes, in bytes
 }
 
-// span is how long each round runs: processor time of others is known in steps of 10 ms.
+// span is the length of a round: processor time of other processes is known in steps of 10 ms.
 func (b *bench) span() time.Duration { return 6 * b.round }
 
 func (p *pulledVideo) measure() error {
@@ -90,7 +90,7 @@ func (p *pulledVideo) measure() error {
 	}
 	var decodes, models, scripts, servers, ffmpegs, totals, sheds, pss, ratios, toScript []float64
 	rounds := p.rounds / 3
-	if p.footage.height > 720 { // which takes longer
+	if p.footage.height > 720 { // takes longer
 		rounds = p.rounds / 9
 	}
 	for i := range max(rounds, 1) {

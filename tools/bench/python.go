@@ -22,18 +22,18 @@ var pythonServices []byte
 const (
 	pythonRows  = 4
 	pythonBytes = 300 << 10 // of a row
-	// pythonCallers keep two batches in flight: one that runs, and one that waits.
+	// pythonCallers keep two batches in flight: one running, one waiting.
 	pythonCallers = 3 * pythonRows
 )
 
-// pythonProgram writes the services that the rows about Python run, and returns the path.
+// pythonProgram writes the services for the rows about Python, and returns the path.
 func (b *bench) pythonProgram() (string, error) {
 	path := filepath.Join(b.dir, "services.py")
 	return path, os.WriteFile(path, pythonServices, 0o600)
 }
 
-// withPython starts a server of models of the services, and ends it after do. models gets the
-// configuration of a model by its name, the class of the service, and the number of instances.
+// withPython starts a server with models of the services, and ends the server after do. models gets a function that
+// configures a model from its name, the class of the service, and the number of instances.
 func (b *bench) withPython(adjust func(*server.Config), models func(model func(name, class string, instances int, p stream.Params) workers.Config) []workers.Config, do func(*target) error) error {
 	path, err := b.pythonProgram()
 	if err != nil {
@@ -52,9 +52,8 @@ func (b *bench) withPython(adjust func(*server.Config), models func(model func(n
 	return errors.Join(do(t), t.end())
 }
 
-// python compares calls of a service that returns its input with a bare loop that drives the
-// same child process, one batch after the other, over the same shared memory; and with the same
-// service over a socket.
+// python compares calls of a service that returns its input with a bare loop that drives the same child process, one
+// batch after the other, over the same shared memory; and with the same service over a socket.
 func python(b *bench) error {
 	path, err := b.pythonProgram()
 	if err != nil {
@@ -86,7 +85,7 @@ func python(b *bench) error {
 	})
 }
 
-// pythonCallers calls a model with one row at a time, natively, and returns rows a second.
+// pythonCallers calls a model natively with one row at a time, and returns rows per second.
 func (t *target) pythonCallers(model string, d time.Duration) (float64, error) {
 	client, ctx := t.Native(), context.Background()
 	return throughputOf(pythonCallers, d, func(more func() bool, done func(int)) error {
@@ -103,8 +102,8 @@ func (t *target) pythonCallers(model string, d time.Duration) (float64, error) {
 	})
 }
 
-// pythonSleep calls a service that sleeps for a thirtieth of a second, in replicas, through its
-// route: requests a second, against those of so many replicas without a server.
+// pythonSleep calls a service that sleeps for a thirtieth of a second, in replicas, through its route, and compares
+// the requests per second with the same number of replicas without a server.
 func pythonSleep(b *bench) error {
 	for _, c := range []struct {
 		replicas int
@@ -136,8 +135,8 @@ func pythonSleep(b *bench) error {
 	return nil
 }
 
-// pythonJSON compares a service that takes and returns a little JSON with the same function
-// behind FastAPI and uvicorn, as a coroutine and as a function, which FastAPI runs in threads.
+// pythonJSON compares a service for small JSON values with the same function behind FastAPI and uvicorn, as a
+// coroutine and as a function, which FastAPI runs in threads.
 func pythonJSON(b *bench) error {
 	path, err := b.pythonProgram()
 	if err != nil {
@@ -210,7 +209,7 @@ func pythonRestart(b *bench) error {
 	})
 }
 
-// pythonVideo offers streams of video to a class that gets their pictures in batches.
+// pythonVideo offers streams of video to a class that gets the pictures in batches.
 func pythonVideo(b *bench) error {
 	f, err := renderClip(videoW, videoH)
 	if err != nil {

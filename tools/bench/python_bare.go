@@ -20,8 +20,8 @@ import (
 	files "millrace/python"
 )
 
-// barePython is a child process of a service without a server: it gets a batch in shared memory,
-// and the next one when its answer has been copied.
+// barePython is a child process of a service without a server: the child gets a batch in shared memory, and the next
+// batch after the answer has been copied.
 type barePython struct {
 	cmd     *exec.Cmd
 	conn    *net.UnixConn
@@ -33,7 +33,7 @@ type barePython struct {
 	rows    int
 }
 
-// reserved is the beginning of the memory for results, where the child says what it has begun.
+// reserved is the size of the child's progress record at the start of the memory for results.
 const reserved = 64
 
 // startBarePython starts the child as the server does, with batches of rows rows of n bytes.
@@ -113,7 +113,7 @@ func (p *barePython) send(text, rights []byte) error {
 	return err
 }
 
-// ask sends a message and reads messages until one has the type want.
+// ask sends a message and reads messages until a message of the type want.
 func (p *barePython) ask(text, rights []byte, want string) error {
 	if err := p.send(text, rights); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (p *barePython) ask(text, rights []byte, want string) error {
 		if _, err := io.ReadFull(p.in, answer); err != nil {
 			return err
 		}
-		switch { // without reading all of it, as cheap as can be
+		switch { // without full parsing, as cheap as possible
 		case strings.HasPrefix(string(answer), `{"type":"`+want+`"`):
 			if want == "result" && strings.Contains(string(answer), `"error"`) {
 				return fmt.Errorf("the child answered %.300s", answer)
@@ -154,7 +154,7 @@ func (p *barePython) rate(d time.Duration) (float64, error) {
 }
 
 func (p *barePython) close() {
-	p.conn.Close() // at which the child exits
+	p.conn.Close() // makes the child exit
 	if p.cmd.Process != nil {
 		p.cmd.Wait()
 	}
@@ -165,8 +165,8 @@ func (p *barePython) close() {
 	}
 }
 
-// startUvicorn serves an application of the file at path by uvicorn, in one process without a
-// log, until end is called.
+// startUvicorn serves an application of the file at path by uvicorn, in one process without a log, until end is
+// called.
 func startUvicorn(path, app string) (addr string, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"millrace/workers/onnx"
 )
 
-// secondModel compares what a second model on the same cameras, the small CNN beside
-// motion, adds to the processor time of a frame with what it takes alone.
+// secondModel compares the processor time per frame added by a second model on the same cameras, the small CNN beside
+// motion, with the time of the second model alone.
 func secondModel(b *bench) error {
 	if _, err := onnx.Library(); err != nil {
 		return err
@@ -74,7 +74,7 @@ func secondModel(b *bench) error {
 	}, cnnModel)
 }
 
-// sharedWidth and sharedHeight are the size of the picture that motion and the CNN need.
+// sharedWidth and sharedHeight are the size of the picture for motion and the CNN.
 const sharedWidth, sharedHeight = 320, 240
 
 // classifyNV12 is classify for raw frames of the shared size.
@@ -101,7 +101,7 @@ type liveServer struct {
 	url string
 }
 
-// serveLive serves a clip as a camera does: without an end, from now, at its own speed.
+// serveLive serves a clip like a camera: without an end, from now, in real time.
 func serveLive(f footage) (*liveServer, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

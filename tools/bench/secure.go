@@ -14,8 +14,8 @@ import (
 	"millrace/workers"
 )
 
-// authentication compares requests and frames with a key to a server whose clients need one, and have quotas of which they use little, with
-// the same requests to one whose clients need none.
+// authentication compares requests and frames with a key, to a server that requires keys and has quotas far above the
+// usage, with the same requests to a server without keys.
 func authentication(b *bench) error {
 	file := filepath.Join(b.dir, "keys.yaml")
 	entry, key := access.NewKey("bench", access.Grant{Roles: []string{"infer"}})
@@ -54,8 +54,9 @@ func authentication(b *bench) error {
 	return nil
 }
 
-// encrypted compares WebSockets over TLS with plain ones, and with the bare loop over TLS. Client and server are one process, so
-// that each frame is encrypted twice and decrypted twice, which alone limits the row of 30 KB to 0.54 (docs/adr/012-websocket.md).
+// encrypted compares WebSockets over TLS with plain WebSockets, and with the bare loop over TLS. Client and server
+// are one process, so that each frame is encrypted twice and decrypted twice; encryption alone limits the row of 30
+// KB to 0.54 (docs/adr/012-websocket.md).
 func encrypted(b *bench) error {
 	safe, err := serve(func(c *server.Config) { c.TLS = config.TLS{SelfSigned: true} }, workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {

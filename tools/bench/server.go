@@ -25,7 +25,7 @@ const (
 	delayService             = delayFixed + delayBatch*delayPerItem // ms of a full batch
 )
 
-// start starts the server that most rows measure.
+// start starts the server measured in most rows.
 func (b *bench) start() (err error) {
 	b.server, err = serve(nil,
 		workers.Config{Name: "identity", Source: "identity", Instances: 2},
@@ -42,8 +42,7 @@ func delayModel(name string, p stream.Params) workers.Config {
 
 func (b *bench) stop() error { return b.server.end() }
 
-// serve runs a server until its end is called. adjust, if not nil, changes its
-// configuration.
+// serve runs a server until a call of its end. adjust, if not nil, changes its configuration.
 func serve(adjust func(*server.Config), models ...workers.Config) (*target, error) {
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}, Models: models}
 	if adjust != nil {

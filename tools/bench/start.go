@@ -14,9 +14,9 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// startCamera is an RTSP camera that is opened.
+// startCamera is an RTSP camera under test.
 type startCamera struct {
-	key       int // seconds from one key frame to the next
+	key       int // seconds between key frames
 	transport string
 }
 
@@ -24,16 +24,15 @@ func (c startCamera) name() string {
 	return fmt.Sprintf("RTSP over %s, H.264 %dx%d, a key frame each %d s: ", c.transport, startWidth, startHeight, c.key)
 }
 
-// startCameras are those of the rows; startWidth and startHeight are the size of their
-// pictures, 25 a second.
+// startCameras are the cameras of the rows; startWidth and startHeight are the size of their pictures, 25 per second.
 var (
 	startCameras            = []startCamera{{1, "tcp"}, {2, "tcp"}, {2, "udp"}, {5, "tcp"}, {10, "tcp"}}
 	startWidth, startHeight = 1280, 720
 )
 
-// cameraStarts measures how long the first answer of an RTSP camera takes from the first key
-// frame that it sends, and how old the answered picture is then. A camera sends the key
-// frame as soon as it has taken the picture, and clients connect between two of them.
+// cameraStarts measures the time from an RTSP camera's first key frame to the first answer, and the age of the
+// answered picture then. A camera sends a key frame immediately after taking the picture, and clients connect between
+// two key frames.
 func cameraStarts(b *bench) error {
 	if err := videotest.NoRTSP(); err != nil {
 		for _, c := range startCameras {
@@ -78,7 +77,7 @@ func (b *bench) firstAnswers(s *serverProcess, c startCamera) error {
 		if err != nil {
 			return err
 		}
-		// The first frame is the key frame, from which times count. Nothing was answered before it was taken.
+		// The first frame is the key frame, the origin of the times. No earlier picture was answered.
 		since := at.Sub(camera.Begun)
 		key := (since - pts) / every * every
 		waits = append(waits, (since-key).Seconds()*1000)
@@ -91,8 +90,8 @@ func (b *bench) firstAnswers(s *serverProcess, c startCamera) error {
 	return nil
 }
 
-// firstAnswer adds a stream and returns the time of its first answered frame on the
-// source's clock, and when it was answered.
+// firstAnswer adds a stream and returns the time of its first answered frame on the source's clock, and the time of
+// the answer.
 func (s *serverProcess) firstAnswer(camera, transport string) (pts time.Duration, at time.Time, err error) {
 	const name = "camera"
 	base := "http://" + s.addr + "/v2/streams"

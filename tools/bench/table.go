@@ -17,7 +17,7 @@ type Table struct {
 	Go   string `json:"go"`
 	OS   string `json:"os"`
 	CPUs int    `json:"cpus"`
-	// Others is the share of processor time that other programs used during the run.
+	// Others is the share of processor time used by other programs during the run.
 	Others float64 `json:"others"`
 	Rows   []Row   `json:"rows"`
 }
@@ -30,10 +30,10 @@ type Row struct {
 	Millrace float64 `json:"millrace"`
 	// Ratio is the median of Millrace/Bare over the rounds; 0 = not a ratio.
 	Ratio float64 `json:"ratio"`
-	// CPU is the ratio of work per second of processor time, which other programs on
-	// the machine affect less; 0 = not measured.
+	// CPU is the ratio of work per second of processor time, which is less affected by other programs on the machine;
+	// 0 = not measured.
 	CPU float64 `json:"cpu_ratio,omitempty"`
-	// Limit is "" where there is none; Met reports whether it is met.
+	// Limit is "" for a row without limit; Met reports whether the limit is met.
 	Limit string `json:"limit,omitempty"`
 	Met   bool   `json:"met"`
 }
@@ -120,8 +120,7 @@ func (r Row) atMost(limit float64) Row {
 // measurement runs one side of a pair for a time and returns the result.
 type measurement func(d time.Duration) (float64, error)
 
-// pair runs both sides in turns, each first every other time, after a short warm-up
-// round of each.
+// pair runs both sides in turns, each first every other time, after a short warm-up round of each side.
 func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 	row := Row{Name: name, Unit: unit}
 	var bares, millraces, ratios, cpus []float64
@@ -162,9 +161,9 @@ func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 	return row, nil
 }
 
-// throughputOf runs n concurrent loops for a time, and returns how much they have done
-// per second. Each loops while more returns true, and calls done for each piece of work.
-// Work that began in this time counts, and so does the time until it ends.
+// throughputOf runs n concurrent loops for a time, and returns the work done per second. Each loop continues while
+// more returns true, and calls done for each piece of work. Work begun within the time counts, and so does the time
+// until the work ends.
 func throughputOf(n int, d time.Duration, one func(more func() bool, done func(int)) error) (float64, error) {
 	var all atomic.Int64
 	began := time.Now()

@@ -24,7 +24,7 @@ import (
 	"millrace/workers"
 )
 
-// unobserved is a server without the hooks of metrics. It is its adapters' backend.
+// unobserved is a server without the hooks of metrics, and the backend of its adapters.
 type unobserved struct {
 	addr   string
 	memory *buf.Pool
@@ -49,7 +49,7 @@ func (p *unobserved) Memory() *buf.Pool { return p.memory }
 func (*unobserved) Sequences() *ingest.Sequences { return nil }
 func (*unobserved) State() ingest.State          { return ingest.State{Ready: true} }
 
-// readOnlyRepository is what a stream needs of a repository.
+// readOnlyRepository is the part of a repository used by a stream.
 type readOnlyRepository struct{ *unobserved }
 
 func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, error) {
@@ -125,8 +125,8 @@ func startUnobserved() (*unobserved, error) {
 	return p, nil
 }
 
-// metricsOn compares a server with metrics, 1 % of traces, tail rules and an exporter with
-// one without the hooks of any of them.
+// metricsOn compares a server with metrics, 1 % of traces, tail rules and an exporter with a server without the hooks
+// of all four.
 func metricsOn(b *bench) error {
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer collector.Close()

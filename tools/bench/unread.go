@@ -15,15 +15,15 @@ import (
 	"millrace/workers"
 )
 
-// The budget of the server that unread measures, its clients, and their requests.
+// The budget of the server measured by unread, its clients, and their requests.
 const (
 	unreadBudget  = 256 << 20
 	unreadClients = 30
 	unreadSize    = 7 << 20
 )
 
-// unread measures the resident memory of a server with clients that never read their large answers
-// in JSON, for each protocol that has them.
+// unread measures the resident memory of a server with clients that never read their large answers in JSON, for each
+// protocol with JSON answers.
 func unread(b *bench) error {
 	payload := bytes.Repeat([]byte{'"'}, unreadSize) // each is two bytes in JSON
 	for _, c := range []struct {
@@ -51,8 +51,8 @@ func unread(b *bench) error {
 	return nil
 }
 
-// unreadMemory returns the most resident memory of this process while clients do not read, more than
-// that of a server without them, as a part of the budget.
+// unreadMemory returns the largest resident memory of this process while clients do not read, minus the memory of a
+// server without clients, as a share of the budget.
 func unreadMemory(ask func(addr string) (net.Conn, error)) (float64, error) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	heap.Limit(unreadBudget) // as the command serve does
@@ -67,7 +67,7 @@ func unreadMemory(ask func(addr string) (net.Conn, error)) (float64, error) {
 	var open []net.Conn
 	most := before
 	for range unreadClients {
-		c, err := ask(t.addr) // an error is how the server refuses it
+		c, err := ask(t.addr) // the server refuses a request by an error
 		if c == nil {
 			return 0, err
 		}
@@ -91,7 +91,7 @@ func unreadMemory(ask func(addr string) (net.Conn, error)) (float64, error) {
 	return (most - before) / unreadBudget, t.end()
 }
 
-// unreadHTTP sends a request of a model that answers with what it gets.
+// unreadHTTP sends a request to a model that returns its input.
 func unreadHTTP(addr, call string, payload []byte) (net.Conn, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -36,9 +36,8 @@ func video(b *bench) error {
 	return b.perPicture("", b.server, "motion", f, detectMotion)
 }
 
-// perPicture compares the server's processor time for a frame of JPEG video with that
-// of the bare work on the same frames at the same rate, because a processor that wakes
-// up for each frame takes longer.
+// perPicture compares the server's processor time for a frame of JPEG video with the bare work on the same frames at
+// the same rate, because a processor waking up for each frame takes longer.
 func (b *bench) perPicture(with string, t *target, model string, f *clip, bare task) error {
 	c, err := startChild()
 	if err != nil {
@@ -46,7 +45,7 @@ func (b *bench) perPicture(with string, t *target, model string, f *clip, bare t
 	}
 	defer c.end()
 	name := fmt.Sprintf("JPEG video %dx%d (%d KB)%s, CPU a frame, ", videoW, videoH, f.mean>>10, with)
-	long := *b // with rounds in which the time of opening the streams is negligible
+	long := *b // with rounds long enough to neglect the time of opening streams
 	long.round, long.rounds = 3*b.round, max(b.rounds/3, 1)
 	live := load.Config{Rate: videoRate, Options: map[string]string{"policy": "latest"}}
 	full := load.Config{Window: 2, Options: map[string]string{"policy": "every"}}
@@ -79,11 +78,11 @@ func (b *bench) perPicture(with string, t *target, model string, f *clip, bare t
 	return nil
 }
 
-// task returns what one goroutine does with each frame, and a function that ends it.
+// task returns a goroutine's work on each frame, and a function that ends the task.
 type task func() (do func(frame []byte) error, end func(), err error)
 
-// bareCPU returns the processor time in ms that a task takes for a frame: on all
-// processors as fast as possible, or on one at a fixed rate.
+// bareCPU returns the processor time in ms of a task for a frame: on all processors as fast as possible, or on one
+// processor at a fixed rate.
 func bareCPU(frames [][]byte, rate float64, d time.Duration, bare task) (float64, error) {
 	n := runtime.GOMAXPROCS(0)
 	if rate > 0 {
@@ -181,7 +180,7 @@ func renderClip(w, h int) (*clip, error) {
 
 func (f *clip) remove() { os.RemoveAll(f.dir) }
 
-// scene is a noisy, textured wall with squares that move along it.
+// scene is a noisy, textured wall with squares moving along the wall.
 func scene(w, h int) ([][]byte, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	list := make([][]byte, videoFrames)

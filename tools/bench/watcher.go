@@ -19,15 +19,14 @@ type watcher struct {
 	err  error // of a failed frame
 }
 
-// arrival is a result that has arrived, its age since the server received the frame, and
-// the frame's time by its source.
+// arrival is a result with its age since the server's receipt of the frame, and the frame's time by its source.
 type arrival struct {
 	at  time.Time
 	age time.Duration
 	pts time.Duration
 }
 
-// watch reads until ctx ends, or the server ends it.
+// watch reads until ctx ends, or the server ends the connection.
 func (w *watcher) watch(ctx context.Context, addr, name string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v2/streams/"+name+"/results", nil)
 	if err != nil {
@@ -101,13 +100,13 @@ func (w *watcher) between(from, to time.Time) (ages []time.Duration) {
 	return ages
 }
 
-// sinceCapture returns the ages of the results that arrived in a span of time, since the
-// source sent the frames. The frame that was received earliest, by its source's time, gives
-// the difference between the clocks: its delay in the source and in ffmpeg is left out.
+// sinceCapture returns the ages, since the source sent the frames, of the results that arrived in a span of time. The
+// frame received earliest, relative to its source's time, gives the difference between the clocks: the delay of that
+// frame in the source and in ffmpeg is left out.
 func (w *watcher) sinceCapture(from, to time.Time) (ages []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var zero time.Time // when the source sent a frame whose time is 0
+	var zero time.Time // when the source sent a frame with the time 0
 	for i, s := range w.seen {
 		if at := s.at.Add(-s.age - s.pts); i == 0 || at.Before(zero) {
 			zero = at
@@ -121,7 +120,7 @@ func (w *watcher) sinceCapture(from, to time.Time) (ages []time.Duration) {
 	return ages
 }
 
-// p99 is the time that 99 of 100 do not exceed, in ms.
+// p99 returns the 99th percentile in ms.
 func p99(ages []time.Duration) float64 {
 	if len(ages) == 0 {
 		return 0

@@ -50,12 +50,12 @@ func webSocket(b *bench) error {
 	return nil
 }
 
-// compareEcho compares two addresses by the frames a second that they answer.
+// compareEcho compares the frames per second answered at two addresses.
 func (b *bench) compareEcho(name string, size int, bare, ours string) (Row, error) {
 	return b.compareEchoWith(name, size, bare, ours, nil)
 }
 
-// compareEchoWith is compareEcho whose handshakes have a header.
+// compareEchoWith is compareEcho with a header in the handshakes.
 func (b *bench) compareEchoWith(name string, size int, bare, ours string, header http.Header) (Row, error) {
 	x, err := openEchoClient(bare, size, wsConns, header)
 	if err != nil {
@@ -109,7 +109,7 @@ func echoServer(encrypted bool) (url string, end func(), err error) {
 	return scheme + ln.Addr().String(), func() { srv.Shutdown(context.Background()) }, nil
 }
 
-// readInto reads r to its end, into b.
+// readInto reads r to its end into b.
 func readInto(r io.Reader, b []byte) ([]byte, error) {
 	for {
 		if len(b) == cap(b) {
@@ -126,13 +126,13 @@ func readInto(r io.Reader, b []byte) ([]byte, error) {
 	}
 }
 
-// echoClient keeps a window of messages in flight on each of its connections, and
-// counts the replies without reading them.
+// echoClient keeps a window of messages in flight on each of its connections, and counts the replies without reading
+// their contents.
 type echoClient struct {
 	conns []*websocket.Conn
 	msg   *websocket.PreparedMessage
 	size  int
-	total atomic.Int64 // replies of the last round, late ones included
+	total atomic.Int64 // replies of the last round, including late replies
 }
 
 func openEchoClient(url string, size, conns int, header http.Header) (*echoClient, error) {
@@ -169,7 +169,7 @@ func (p *echoClient) rate(d time.Duration) (float64, error) {
 	began := time.Now()
 	end := began.Add(d)
 	for _, c := range p.conns {
-		// The reader waits for one more.
+		// The reader waits for one more message.
 		inFlight := make(chan struct{}, wsWindow-1)
 		wg.Go(func() {
 			defer close(inFlight)
@@ -190,7 +190,7 @@ func (p *echoClient) rate(d time.Duration) (float64, error) {
 				}
 				if err != nil {
 					errs <- err
-					c.Close() // which ends the writer too
+					c.Close() // also ends the writer
 					for range inFlight {
 					}
 					return
@@ -211,7 +211,7 @@ func (p *echoClient) rate(d time.Duration) (float64, error) {
 	return perSecond(in.Load(), p.total.Load(), d, time.Since(began)), errors.Join(all...)
 }
 
-// perSecond returns the rate of the replies within d, or of all replies if there were none.
+// perSecond returns the rate of the replies within d, or of all replies if none came within d.
 func perSecond(in, all int64, d, whole time.Duration) float64 {
 	if in > 0 {
 		return float64(in) / d.Seconds()
@@ -219,7 +219,7 @@ func perSecond(in, all int64, d, whole time.Duration) float64 {
 	return float64(all) / whole.Seconds()
 }
 
-// reply reads one message and returns its length. Its last part is then in buf.
+// reply reads one message and returns its length. The last part of the message is then in buf.
 func reply(c *websocket.Conn, buf []byte) (n int, err error) {
 	_, r, err := c.NextReader()
 	for err == nil {

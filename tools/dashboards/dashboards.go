@@ -2,8 +2,7 @@
 
 package main
 
-// dashboards lists what Grafana shows: each dashboard, its rows, its panels, and the
-// queries of each panel.
+// dashboards lists Grafana's dashboards: each dashboard, its rows, its panels, and the queries of each panel.
 var dashboards = []dashboard{
 	{
 		uid: "millrace-overview", title: "Millrace: overview",

@@ -7,14 +7,14 @@ import (
 	"fmt"
 )
 
-// dashboard is one page of Grafana.
+// dashboard is a page of Grafana.
 type dashboard struct {
 	uid, title, about string
 	variables         []variable
 	rows              []row
 }
 
-// variable is a label that a user of the page chooses; all of its values by default.
+// variable is a label chosen by a user of the page; by default, all values of the label.
 type variable struct{ name, values string }
 
 type row struct {
@@ -58,7 +58,7 @@ func (p panel) labelled(legend string) panel {
 	return p
 }
 
-// The identifiers of the data sources, by which dashboards and exemplars refer to them.
+// The identifiers of the data sources, for references from dashboards and exemplars.
 const (
 	prometheusUID = "millrace-prometheus"
 	jaegerUID     = "millrace-jaeger"
@@ -68,7 +68,7 @@ type object = map[string]any
 
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
-// The width of Grafana's grid, and the sizes of panels in it.
+// The width of Grafana's grid, and the sizes of panels in the grid.
 const (
 	gridWidth             = 24
 	graphWidth            = 8

@@ -1,8 +1,8 @@
 //go:build !nometrics
 
-// Command generate writes the files that follow from the code: docs/metrics.md from the
-// list of metrics, and the dashboards of Grafana, the rules of Prometheus and
-// docs/runbooks.md from dashboards.go and rules.go. It must not know how a server works.
+// Command generate writes the files that follow from the code: docs/metrics.md from the list of metrics, and the
+// dashboards of Grafana, the rules of Prometheus and docs/runbooks.md from dashboards.go and rules.go. The command
+// must not know how a server works.
 package main
 
 //go:generate go run . -root ../..

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The layout of a picture, in pixels. It has Grafana's grid.
+// The layout of a picture, in pixels, on Grafana's grid.
 const (
 	gridColumn, gridRow = 42, 26
 	pictureHead         = 58
@@ -27,8 +27,8 @@ const (
 
 var colours = []string{"#2f7ed8", "#e0752d", "#3f9e4d", "#b5367a", "#7a5cc0", "#8a6d3b", "#14a0a0", "#c0392b"}
 
-// draw writes a picture of a dashboard: its panels, from the answers of Prometheus to
-// their queries. It is no picture of Grafana, and says so.
+// draw writes a picture of a dashboard: the panels, drawn from the answers of Prometheus to the panels' queries. The
+// picture is not from Grafana, and says so.
 func draw(t *testing.T, p *peer, d *dashboard, from, to time.Time) {
 	t.Helper()
 	var b strings.Builder

@@ -16,10 +16,10 @@ type alert struct {
 	severity string // critical: now; warning: today; info
 	hold     string // how long the expression must be true
 	expr     string
-	summary  string   // one line, with the labels of the alert
-	meaning  string   // what has happened, for the runbook
-	steps    string   // what to do
-	input    []string // series that make it fire
+	summary  string   // a single line, with the labels of the alert
+	meaning  string   // meaning of the alert, for the runbook
+	steps    string   // the remedy
+	input    []string // series that trigger the alert
 }
 
 // runbookURL is where the runbooks are, for links from alerts.

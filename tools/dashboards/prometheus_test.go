@@ -49,9 +49,9 @@ func TestFilesAreGenerated(t *testing.T) {
 	}
 }
 
-// TestDashboards runs a server under load and a real Prometheus with the configuration
-// of deploy/prometheus, and evaluates every query of every panel, and every rule: each
-// returns data, and the alerts whose faults are there fire.
+// TestDashboards runs a server under load and a real Prometheus with the configuration of deploy/prometheus, and
+// evaluates every query of every panel, and every rule: each returns data, and the alerts for the present faults
+// fire.
 func TestDashboards(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts Prometheus")
@@ -139,8 +139,8 @@ func resolve(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "10s", "$model", ".+", "$stream", ".+").Replace(expr)
 }
 
-// startServer starts a server with models that answer, models that are too slow, models that refuse their input, a stream
-// that runs, and a stream with a missing camera.
+// startServer starts a server with models that answer, slow models, models that refuse their input, a running stream,
+// and a stream with a missing camera.
 func startServer(t *testing.T, dir string) *server.Server {
 	t.Helper()
 	if err := os.Mkdir(filepath.Join(dir, "pictures"), 0o700); err != nil {
@@ -330,7 +330,7 @@ func (p *peer) checkRules(t *testing.T) {
 	}
 }
 
-// checkExemplars checks that histograms have frames with traces.
+// checkExemplars checks that histograms have exemplars with traces.
 func (p *peer) checkExemplars(t *testing.T) {
 	t.Helper()
 	var data []struct {
@@ -344,8 +344,7 @@ func (p *peer) checkExemplars(t *testing.T) {
 	}
 }
 
-// TestComposeFiles checks the files that compose.yaml uses: the files exist, and the configurations of the server and of
-// Prometheus are valid.
+// The files used by compose.yaml exist, and the configurations of the server and of Prometheus are valid.
 func TestComposeFiles(t *testing.T) {
 	cfg, err := config.Load("../../deploy/millrace.yaml")
 	if err == nil {
@@ -388,8 +387,7 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
-// TestAlerts evaluates each alerting rule with promtool: the rule fires for its sample input, and no rule fires for a
-// healthy server.
+// promtool evaluates each alerting rule: the rule fires for its sample input, and no rule fires for a healthy server.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Queries for histograms ask for the native histogram, and for the classic one where
-// Prometheus does not store native ones. Both need Prometheus 2.40, whose parser is the
-// first to know histogram_sum and histogram_count.
+// Queries for histograms ask for the native histogram, and for the classic histogram where Prometheus stores no
+// native histograms. Both need Prometheus 2.40, the first version to parse histogram_sum and histogram_count.
 
-// leastPrometheus is the oldest version that can evaluate the queries of the dashboards.
+// leastPrometheus is the oldest version that can evaluate the dashboards' queries.
 const leastPrometheus = "2.40"
 
 // Selectors of the dashboards' variables.
@@ -20,7 +19,7 @@ const (
 	ofStream = `{stream=~"$stream"}`
 )
 
-// window is the range of rates: Grafana sets it by the scrape interval and the zoom.
+// window is the range of rates: Grafana sets the range by the scrape interval and the zoom.
 const window = "$__rate_interval"
 
 // rate returns the sum of a counter's rates, by labels.

@@ -9,7 +9,7 @@ const (
 	lateBudget  = "0.05"
 )
 
-// windows are those of the recording rules.
+// windows are the windows of the recording rules.
 var windows = []string{"5m", "30m", "1h", "6h"}
 
 // recordings returns the recording rules: ratios by model, over each window.
@@ -24,11 +24,11 @@ func recordings() []recording {
 	return out
 }
 
-// unlessStopped leaves out the streams that are paused or have ended.
+// unlessStopped leaves out streams that are paused or have ended.
 const unlessStopped = ` unless on (instance, stream) (millrace_stream_paused == 1 or millrace_stream_state{state="ended"} == 1)`
 
-// alerts lists the alerting rules with their runbooks. Each has a sample input that makes
-// it fire, in the notation of promtool, with a sample a minute.
+// alerts lists the alerting rules with their runbooks. Each rule has a sample input that triggers the alert, in the
+// notation of promtool, with a sample per minute.
 var alerts = []alert{
 	{
 		name: "MillraceDown", severity: "critical", hold: "1m",

@@ -21,10 +21,11 @@ import (
 	"time"
 )
 
-// imageUser is who the server runs as in an image, by number, so that a policy of Kubernetes can see that it is not root.
+// imageUser is the server's user in an image, by number, so that a policy of Kubernetes can check that the user is
+// not root.
 const imageUser = 65532
 
-// tree is what a layer of an image has: entries by their path without a leading slash.
+// tree is the contents of an image layer: entries by path without a leading slash.
 type tree map[string]entry
 
 type entry struct {
@@ -41,7 +42,7 @@ func (t tree) folder(name string, mode fs.FileMode, uid int) {
 
 func (t tree) text(name, text string) { t[name] = entry{text: []byte(text), mode: 0o644} }
 
-// file adds a file of this machine, or the link that is there.
+// file adds a file of this machine, or a link if the file is a link.
 func (t tree) file(name, from string) error {
 	st, err := os.Lstat(from)
 	if err != nil {
@@ -56,7 +57,7 @@ func (t tree) file(name, from string) error {
 	return nil
 }
 
-// write writes the tree as a tar archive whose times are at; the folders above each entry are added.
+// write writes the tree as a tar archive with the time at for all entries; write adds the folders above each entry.
 func (t tree) write(out io.Writer, at time.Time) error {
 	for _, name := range slices.Collect(maps.Keys(t)) {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -95,10 +96,11 @@ func (t tree) write(out io.Writer, at time.Time) error {
 	return w.Close()
 }
 
-// packages is a folder with a folder for each unpacked package of Debian, which also has its description as the file "control".
+// packages is a folder with a folder for each unpacked package of Debian, including the package description as the
+// file "control".
 type packages struct {
 	dir       string
-	libraries map[string]string // by file name: its path with the package in front
+	libraries map[string]string // by file name: the path with the package in front
 	used      map[string]bool
 }
 
@@ -111,7 +113,7 @@ func openPackages(dir string) (*packages, error) {
 		name, err = filepath.Rel(dir, name)
 		_, inside, _ := strings.Cut(name, "/")
 		if strings.HasPrefix(inside, "lib") || strings.HasPrefix(inside, "usr/lib/") {
-			// The shortest path is that in which the loader looks, and not one of plug-ins.
+			// The shortest path is the loader's, not a plug-in's.
 			if old, has := p.libraries[d.Name()]; !has || len(name) < len(old) {
 				p.libraries[d.Name()] = name
 			}
@@ -120,7 +122,7 @@ func openPackages(dir string) (*packages, error) {
 	})
 }
 
-// add adds a file of a package, what its link leads to, and the libraries that it needs.
+// add adds a file of a package, the target of a link, and the needed libraries.
 func (p *packages) add(t tree, name string) error {
 	pkg, inside, _ := strings.Cut(name, "/")
 	if _, has := t[inside]; has {
@@ -143,7 +145,7 @@ func (p *packages) add(t tree, name string) error {
 	return p.needed(t, from)
 }
 
-// needed adds the libraries that a program or library needs.
+// needed adds the libraries needed by a program or library.
 func (p *packages) needed(t tree, file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -169,7 +171,7 @@ func (p *packages) needed(t tree, file string) error {
 		if err := p.add(t, at); err != nil {
 			return err
 		}
-		// Alternatives, such as blas/libblas.so.3, are linked by scripts of their packages, which are not run.
+		// Alternatives, for example blas/libblas.so.3, are linked by package scripts, which do not run here.
 		_, inside, _ := strings.Cut(at, "/")
 		if parts := strings.Split(inside, "/"); parts[0] == "usr" && len(parts) == 5 {
 			t[path.Join(append(parts[:3:3], name)...)] = entry{link: parts[3] + "/" + name, mode: 0o777}
@@ -178,14 +180,14 @@ func (p *packages) needed(t tree, file string) error {
 	return nil
 }
 
-// describe adds the descriptions and licences of the packages that are used.
+// describe adds the descriptions and licences of the used packages.
 func (p *packages) describe(t tree) error {
 	for pkg := range p.used {
 		if err := t.file("var/lib/dpkg/status.d/"+pkg, filepath.Join(p.dir, pkg, "control")); err != nil {
 			return err
 		}
 		doc := "usr/share/doc/" + pkg
-		// A package may have the folder of another that it depends on.
+		// A package may use the folder of a package it depends on.
 		if to, err := os.Readlink(filepath.Join(p.dir, pkg, doc)); err == nil {
 			t[doc] = entry{link: to, mode: 0o777}
 			if pkg = path.Base(to); t["usr/share/doc/"+pkg+"/copyright"].mode != 0 {
@@ -200,7 +202,7 @@ func (p *packages) describe(t tree) error {
 	return nil
 }
 
-// systemTree returns the layer with ffmpeg and what it and the program need of Debian.
+// systemTree returns the layer with ffmpeg and the Debian libraries needed by ffmpeg and the program.
 func systemTree(debs, release string) (tree, error) {
 	p, err := openPackages(debs)
 	if err != nil {
@@ -282,8 +284,8 @@ func asJSON(v any) []byte {
 	return text
 }
 
-// writeImage writes an image for containers as an archive that is an OCI layout and what `docker load` and `podman load` read.
-// debs are unpacked packages of Debian, release is the folder of an archive of the release.
+// writeImage writes a container image as an archive that is both an OCI layout and an input of `docker load` and
+// `podman load`. debs are unpacked packages of Debian, release is the folder of an archive of the release.
 func writeImage(out io.Writer, arch, version, debs, release string, at time.Time) error {
 	system, err := systemTree(debs, release)
 	if err != nil {
@@ -294,7 +296,7 @@ func writeImage(out io.Writer, arch, version, debs, release string, at time.Time
 		return err
 	}
 	var layers []blob
-	var ids []string // digests of the layers before they are compressed
+	var ids []string // digests of the uncompressed layers
 	for _, t := range []tree{system, program} {
 		var plain, packed bytes.Buffer
 		if err := t.write(&plain, at); err != nil {

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// untar returns the entries of an archive, and the contents of its files.
+// untar returns the entries of an archive, and the contents of the files.
 func untar(t *testing.T, data []byte) (heads map[string]*tar.Header, texts map[string][]byte) {
 	t.Helper()
 	heads, texts = map[string]*tar.Header{}, map[string][]byte{}
@@ -37,8 +37,8 @@ func untar(t *testing.T, data []byte) (heads map[string]*tar.Header, texts map[s
 	}
 }
 
-// TestImage: an image has ffmpeg with the libraries that it and the program need, nothing that gives rights, and runs as a user
-// who is not root; equal parts give equal images, and a library that is missing is named.
+// An image has ffmpeg with all needed libraries, no files that give rights, and runs without root; equal parts give
+// equal images, and the error names a missing library.
 func TestImage(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("programs of other systems are no ELF files")

@@ -1,6 +1,6 @@
-// Command millrace-release writes what a release says about itself: the licences of the
-// modules in the program and a bill of materials, and the image for containers.
-// scripts/release.sh, scripts/image.sh and `make check` run it.
+// Command millrace-release writes the documents of a release: the licences of the modules in the program and a bill
+// of materials, and also the image for containers. scripts/release.sh, scripts/image.sh and `make check` run the
+// command.
 package main
 
 import (
@@ -53,15 +53,15 @@ func run(args []string, out io.Writer) error {
 	return errors.New(usage)
 }
 
-// module is one that the program contains.
+// module is a module contained in the program.
 type module struct {
 	Path, Version, Dir string
-	files              []string // with its licences
+	files              []string // with licences
 	licence            string   // its SPDX identifier; "" = not recognised
 }
 
-// modules returns the modules of the program but its own, and the Go distribution, whose
-// packages every program has.
+// modules returns the program's modules, except the program's own, and the Go distribution, whose packages every
+// program has.
 func modules() (list []module, err error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=Module", "./cmd/millrace")
 	cmd.Stderr = os.Stderr
@@ -124,8 +124,7 @@ func examine(list []module) error {
 	return nil
 }
 
-// identify returns the SPDX identifier of a text with one of the licences that a program
-// may have whose source is not given with it, or "".
+// identify returns the SPDX identifier of a text with a licence allowed for a program without source, or "".
 func identify(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	has := func(phrases ...string) bool {
@@ -146,7 +145,7 @@ func identify(text string) string {
 	return ""
 }
 
-// report writes the licences, and fails for a module that has none of those allowed.
+// report writes the licences, and fails for a module without an allowed licence.
 func report(out io.Writer, list []module) error {
 	var bad []string
 	for _, m := range list {
@@ -179,7 +178,7 @@ func notices(out io.Writer, list []module) error {
 	return nil
 }
 
-// component is one of CycloneDX.
+// component is a component of CycloneDX.
 type component struct {
 	Type     string    `json:"type"`
 	Ref      string    `json:"bom-ref"`
@@ -202,8 +201,8 @@ func licensed(typ, name, version, purl, expression string) component {
 	return c
 }
 
-// sbom writes the bill of materials: the Go modules, and the libraries in C that
-// MILLRACE_LIBRARIES names, each as NAME=VERSION=SPDX with _ for the spaces of the expression.
+// sbom writes the bill of materials: the Go modules, and the libraries in C in MILLRACE_LIBRARIES, each as
+// NAME=VERSION=SPDX with _ for the spaces of the expression.
 func sbom(out io.Writer, version string, list []module) error {
 	var parts []component
 	for _, m := range list {
@@ -237,8 +236,7 @@ func sbom(out io.Writer, version string, list []module) error {
 	})
 }
 
-// serial returns a UUID that is the same for the same parts, so that equal sources give
-// equal files.
+// serial returns a UUID derived from the parts, so that equal sources give equal files.
 func serial(version string, refs []string) string {
 	h := sha256.Sum256([]byte(version + "\n" + strings.Join(refs, "\n")))
 	h[6], h[8] = h[6]&0x0f|0x50, h[8]&0x3f|0x80

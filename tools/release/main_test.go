@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// The repository's own licence is one of those that are recognised; a text without a licence
-// is none, and fails the report.
+// The repository's own licence is recognised; a text without a licence is not, and fails the report.
 func TestIdentify(t *testing.T) {
 	own, err := os.ReadFile("../../LICENSE")
 	if err != nil {
@@ -31,8 +30,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// The modules of the program have licences that are allowed, and all are in the bill of
-// materials and in the notices.
+// The modules of the program have allowed licences, and all are in the bill of materials and in the notices.
 func TestModules(t *testing.T) {
 	t.Chdir("../..")
 	list, err := modules()

@@ -8,22 +8,22 @@ import (
 	"sync"
 )
 
-// account counts the frames that the clients of one model have sent, and the endings that they were told.
+// account counts the frames sent by the clients of one model, and the endings received.
 type account struct {
 	model string
-	// oneShot: the clients send requests without a stream, which are told a drop as an error.
+	// oneShot: the clients send requests without a stream; a drop reaches the client as an error.
 	oneShot bool
 	// uncoded: errors come without their code.
 	uncoded bool
-	// cut: the connections of the clients are broken, so that frames and endings may be lost on their way. Without it a
-	// lost frame is a failure.
+	// cut: the connections of the clients are broken, so that frames and endings may be lost on their way. Without
+	// cut, a lost frame is a failure.
 	cut bool
 	// unloaded: the model is unloaded and loaded again. Requests in between count for the model "".
 	unloaded bool
 
 	mu            sync.Mutex
 	sent, results uint64
-	lost          uint64 // whose ending no client was told, because a connection was broken
+	lost          uint64 // no client received the ending, because a connection was broken
 	drops, errors map[string]uint64
 }
 
@@ -34,7 +34,7 @@ func newAccount(model string) *account {
 func (a *account) send()   { a.add(func() { a.sent++ }) }
 func (a *account) answer() { a.add(func() { a.results++ }) }
 
-// unsend takes back a frame that was not sent.
+// unsend takes back an unsent frame.
 func (a *account) unsend() { a.add(func() { a.sent-- }) }
 
 func (a *account) drop(reason string) { a.add(func() { a.drops[reason]++ }) }
@@ -47,7 +47,7 @@ func (a *account) add(count func()) {
 	count()
 }
 
-// outcome is the number of frames that have an ending.
+// outcome is the number of ended frames by ending.
 type outcome struct {
 	Result uint64            `json:"results"`
 	Drops  map[string]uint64 `json:"drops"`
@@ -63,14 +63,14 @@ func sum(m map[string]uint64) (n uint64) {
 
 func (o outcome) ended() uint64 { return o.Result + sum(o.Drops) + sum(o.Errors) }
 
-// served is what the server has counted for a model.
+// served has the server's counts for a model.
 type served struct {
 	outcome
 	Accepted uint64 `json:"accepted"`
 	InFlight uint64 `json:"in_flight"`
 }
 
-// Line is a row of the report: one model, as its clients and as the server have counted.
+// Line is a row of the report: the counts of one model by its clients and by the server.
 type Line struct {
 	Model  string  `json:"model"`
 	Sent   uint64  `json:"sent"`
@@ -79,7 +79,7 @@ type Line struct {
 	Served served  `json:"served"`
 }
 
-// line returns what was counted at both ends until now.
+// line returns the counts at both ends until now.
 func (a *account) line(s served) Line {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +87,7 @@ func (a *account) line(s served) Line {
 		Told: outcome{a.results, maps.Clone(a.drops), maps.Clone(a.errors)}}
 }
 
-// compare returns the differences between what clients and what the server have counted.
+// compare returns the differences between the counts of the clients and of the server.
 func (a *account) compare(l Line) (wrong []string) {
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, a.model+": "+fmt.Sprintf(format, args...))
@@ -126,7 +126,7 @@ func (a *account) compare(l Line) (wrong []string) {
 	return wrong
 }
 
-// balance returns whether each accepted frame has one ending.
+// balance returns an error unless each accepted frame has one ending.
 func (s served) balance(model string) (wrong []string) {
 	if s.InFlight != 0 || s.Accepted != s.ended() {
 		wrong = append(wrong, fmt.Sprintf("%s: /metrics has %d accepted frames, %d endings and %d in flight", model, s.Accepted, s.ended(), s.InFlight))

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// camera is an HTTP camera of motion JPEG that fails as the run wants.
+// camera is an HTTP camera of motion JPEG with faults chosen by the run.
 type camera struct {
 	*httptest.Server
-	silent  atomic.Bool // it keeps its connections and sends nothing
-	dead    atomic.Bool // it answers 503
-	damaged atomic.Bool // bytes of its pictures are wrong
+	silent  atomic.Bool // keeps connections and sends nothing
+	dead    atomic.Bool // answers 503
+	damaged atomic.Bool // some bytes of the pictures are wrong
 	cuts    atomic.Pointer[cutting]
 }
 
@@ -61,7 +61,7 @@ func (c *camera) close() {
 
 const pictureSide = 64
 
-// pictures is a short scene: a bright square that moves.
+// pictures is a short scene: a moving bright square.
 var pictures = func() (all [16][]byte) {
 	for i := range all {
 		img := image.NewRGBA(image.Rect(0, 0, pictureSide, pictureSide))
@@ -96,7 +96,7 @@ func (c *camera) serve(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	cut := c.cuts.Load().ctx.Done()
-	rng := rand.New(rand.NewPCG(1, 1)) // one connection at a time uses it
+	rng := rand.New(rand.NewPCG(1, 1)) // used by a single connection at a time
 	w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
 	tick := time.NewTicker(cameraInterval)
 	defer tick.Stop()

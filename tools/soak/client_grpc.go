@@ -104,7 +104,7 @@ func streamCallRound(ctx context.Context, v *visitor, rng *rand.Rand) error {
 	return err
 }
 
-// responses counts endings until the call ends, and returns how many there were.
+// responses counts endings until the call ends, and returns their number.
 func (v *visitor) responses(call grpc.BidiStreamingClient[pb.ModelInferRequest, pb.ModelStreamInferResponse]) (told int, err error) {
 	for ; ; told++ {
 		r, err := call.Recv()

@@ -53,7 +53,7 @@ func plainRound(policy string, size int) func(context.Context, *visitor, *rand.R
 	}
 }
 
-// endings counts n endings, and returns how many there were.
+// endings waits for n endings, and returns the number received.
 func (v *visitor) endings(c *websocket.Conn, n int) (told int, err error) {
 	for ; told < n; told++ {
 		_ = c.SetReadDeadline(time.Now().Add(patience))

@@ -13,11 +13,12 @@ import (
 // restRequest is the body of a request and its content type.
 type restRequest struct{ kind, query, body string }
 
-// text draws what the Python service gets: now and then something that makes it fail.
+// text draws an input of the Python service, now and then an input that makes the service fail.
 func text(rng *rand.Rand) string {
 	switch n := rng.IntN(600); {
 	case n == 0:
-		return fmt.Sprintf("exit %d", rng.IntN(1_000_000)) // another one each time: the server refuses one that has ended a process
+		// different each time: the server refuses a request that has ended a process
+		return fmt.Sprintf("exit %d", rng.IntN(1_000_000))
 	case n == 1:
 		return "hang"
 	case n < 10:
@@ -38,7 +39,7 @@ func bytesRequest(n int) func(*rand.Rand) restRequest {
 	}
 }
 
-// pictureRequest makes requests with a picture, one in ten of which is damaged.
+// pictureRequest makes requests with a picture, damaged in one of ten.
 func pictureRequest(rng *rand.Rand) restRequest {
 	p := pictures[rng.IntN(len(pictures))]
 	switch rng.IntN(20) {
@@ -75,7 +76,7 @@ func restRounds(next func(*rand.Rand) restRequest) func(context.Context, *visito
 	}
 }
 
-// request sends a request and counts its ending.
+// request sends a request and counts the ending.
 func (v *visitor) request(ctx context.Context, c *http.Client, q restRequest) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.http+"/v2/models/"+v.account.model+"/infer"+q.query, bytes.NewReader([]byte(q.body)))
 	if err != nil {

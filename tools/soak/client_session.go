@@ -65,8 +65,8 @@ func sessionRound(next func() client.Frame) func(context.Context, *visitor, *ran
 	}
 }
 
-// finish closes a stream when all its frames have ended. The server's totals must have all of them, unless the connection
-// was broken, with which totals may be lost.
+// finish closes a stream when all its frames have ended. The server's totals must include all frames, unless the
+// connection was broken and the totals were lost.
 func (v *visitor) finish(ctx context.Context, st *client.Stream, sent uint64) error {
 	if err := st.Drain(ctx); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience bounds each wait for an ending. None should come near it.
+// patience bounds each wait for an ending. No wait should come near patience.
 const patience = time.Minute
 
 // visitor is one client: round connects, sends some frames, waits for their endings, and disconnects.
@@ -19,8 +19,8 @@ type visitor struct {
 	grpc    string
 }
 
-// visit runs rounds until ctx ends. A round that has begun is finished, so that each of its frames has an ending. An error
-// of a client whose connections are not broken is a failure of the run.
+// visit runs rounds until ctx ends. A round once begun is finished, so that each frame has an ending. An error of a
+// client with unbroken connections is a failure of the run.
 func (v *visitor) visit(ctx context.Context, seed uint64, failed func(error)) {
 	for rng := rand.New(rand.NewPCG(seed, 1)); ctx.Err() == nil; {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+roundTime)
@@ -62,7 +62,7 @@ func pause(ctx context.Context, d time.Duration) {
 // frames draws how many frames a round has.
 func frames(rng *rand.Rand) int { return 20 + rng.IntN(130) }
 
-// visitors returns all clients. Those of "cut" accounts get the addresses of the proxies.
+// visitors returns all clients. Clients of "cut" accounts get the addresses of the proxies.
 func (r *run) visitors() []*visitor {
 	direct := func(a *account) *account { r.accounts = append(r.accounts, a); return a }
 	oneShot := func(model string) *account { a := newAccount(model); a.oneShot = true; return direct(a) }

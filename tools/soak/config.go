@@ -12,7 +12,7 @@ import (
 	"millrace/workers/onnx"
 )
 
-// The models, each with its clients. Those of "Cut" have clients whose connections are broken.
+// The models, each with its own clients. Models named "Cut" have clients with broken connections.
 const (
 	wordsModel    = "words"     // a Python class, REST and gRPC
 	sleepModel    = "sleep"     // delay, REST and gRPC
@@ -29,8 +29,8 @@ const (
 	cutPlain      = "cut-plain" // delay
 	cutSession    = "cut-v1"    // delay
 	slowModel     = "slow"      // identity, clients that stop reading
-	findModel     = "find"      // motion, the streams of the configuration that stay
-	seenModel     = "seen"      // motion, streams that come and go
+	findModel     = "find"      // motion, permanent streams of the configuration
+	seenModel     = "seen"      // motion, temporary streams
 )
 
 // The streams of the configuration.
@@ -38,20 +38,20 @@ const (
 	loopStream    = "loop"    // a file
 	programStream = "program" // a program
 	cameraStream  = "camera"  // motion JPEG over HTTP
-	guestStream   = "guest"   // is in one form of the configuration only
+	guestStream   = "guest"   // in one form of the configuration only
 )
 
 //go:embed services.py
 var services []byte
 
-// site is the folder of a run: what the configuration names.
+// site is the folder of a run with the files of the configuration.
 type site struct {
 	dir                 string
 	camera, hook, clips string
 	onnx                bool
 }
 
-// newSite writes the files that the configuration names.
+// newSite writes the files named in the configuration.
 func newSite(dir string) (*site, error) {
 	s := &site{dir: dir, clips: filepath.Join(dir, "clip.mp4")}
 	if err := os.Mkdir(s.path("tmp"), 0o700); err != nil {
@@ -78,15 +78,15 @@ const mlpWidth = 64
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 
-// form is what differs between the configurations that SIGHUP reads.
+// form is the variable part of the configurations read at SIGHUP.
 type form struct {
 	sleep  string // fixed of the models of everyModel and sessionModel
 	find   bool   // another setting of the model of the streams
-	guest  bool   // there are a stream and a model that come and go
-	broken string // a text that makes the configuration wrong
+	guest  bool   // include a temporary stream and its model
+	broken string // text that makes the configuration invalid
 }
 
-// first is the form with which the server starts, and to which it returns at the end.
+// first is the form at the start of the server, and again at the end.
 var first = form{sleep: "1ms"}
 
 // config writes the configuration of the server.
@@ -110,7 +110,8 @@ func (s *site) config(f form) string {
 		line("  - {name: %s, source: delay, fixed: %s, batching: {max_size: 4}}", name, f.sleep)
 	}
 	line("  - {name: %s, source: delay, fixed: 15ms}", latestModel)
-	for _, name := range []string{cutREST, cutGRPC, cutPlain, cutSession} { // so long that a reset comes while a frame runs
+	// so slow that a reset comes while a frame runs
+	for _, name := range []string{cutREST, cutGRPC, cutPlain, cutSession} {
 		line("  - {name: %s, source: delay, fixed: 30ms}", name)
 	}
 	line("  - {name: %s, source: graph, steps: [{model: left, input: {x: a}, output: {x: b}}, {model: right, input: {x: b}, output: {x: c}}], outputs: [c]}", graphModel)
@@ -135,5 +136,5 @@ func (s *site) config(f form) string {
 	return b.String()
 }
 
-// file is the file to which a stream's results are written.
+// file is the file for a stream's results.
 func (s *site) file(stream string) string { return s.path(stream + ".jsonl") }

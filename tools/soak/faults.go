@@ -19,7 +19,7 @@ import (
 	"millrace/stream"
 )
 
-// fault is one kind of disturbance. do returns an error when the server does not do what it should.
+// fault is one kind of disturbance. do returns an error when the server reacts wrongly.
 type fault struct {
 	name string
 	do   func(*run, context.Context, *rand.Rand) error
@@ -55,7 +55,7 @@ var faults = []fault{
 // The time between two faults.
 const minBetween, maxBetween = 2 * time.Second, 4 * time.Second
 
-// disturb causes faults until ctx ends: each kind once, in an order that rng draws, then all again.
+// disturb causes faults until ctx ends: each kind once, in a random order drawn by rng, then all kinds again.
 func (r *run) disturb(ctx context.Context, rng *rand.Rand) {
 	r.caused = make([]int, len(faults))
 	var deck []int
@@ -70,7 +70,7 @@ func (r *run) disturb(ctx context.Context, rng *rand.Rand) {
 		i := deck[0]
 		deck = deck[1:]
 		fmt.Fprintf(r.progress, "%s  %s\n", r.clock(), faults[i].name)
-		// A fault that has begun is finished.
+		// A fault once begun is finished.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		if err := faults[i].do(r, limited, rng); err != nil {
 			r.problem(fmt.Errorf("%s: %w", faults[i].name, err))
@@ -81,7 +81,7 @@ func (r *run) disturb(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// after calls heal after a time. The run waits for it.
+// after calls heal after a time. The run waits for heal.
 func (r *run) after(d time.Duration, heal func()) {
 	r.healing.Go(func() {
 		time.Sleep(d)
@@ -92,7 +92,8 @@ func (r *run) after(d time.Duration, heal func()) {
 func (r *run) killPython(_ context.Context, rng *rand.Rand) error { return r.kill("python", rng) }
 func (r *run) killFFmpeg(_ context.Context, rng *rand.Rand) error { return r.kill("ffmpeg", rng) }
 
-// kill kills one of the server's processes whose program's name begins so. There may be none, since they are started again.
+// kill kills a process of the server whose program name begins with program. Without such a process, kill does nothing:
+// the server may be restarting the process.
 func (r *run) kill(program string, rng *rand.Rand) error {
 	var pids []int
 	for _, d := range descendants(r.server.pid()) {
@@ -115,7 +116,7 @@ func (r *run) stopReading(_ context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// swapModel swaps a model with the same or other parameters: its streams stay open.
+// swapModel swaps a model with the same or other parameters: the model's streams stay open.
 func (r *run) swapModel(ctx context.Context, rng *rand.Rand) error {
 	models := []string{sleepModel, everyModel, sessionModel, graphModel, "left", wordsModel, cutSession, findModel, picturesModel}
 	if r.site.onnx {
@@ -156,7 +157,7 @@ func (r *run) scaleModel(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// loadBroken sends a model that is none: the load must fail.
+// loadBroken sends an invalid model: the load must fail.
 func (r *run) loadBroken(ctx context.Context, _ *rand.Rand) error {
 	body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": `{"backend":"onnxruntime"}`, "file:1/model.onnx": "bm8gbW9kZWw="}})
 	if err != nil {
@@ -177,7 +178,7 @@ func (r *run) loadBroken(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// reloadTime bounds how long the server may need to read its configuration again.
+// reloadTime bounds the server's time for reading its configuration again.
 const reloadTime = 40 * time.Second
 
 // reload has the server read a form of the configuration.
@@ -203,7 +204,7 @@ func (r *run) anotherConfig(ctx context.Context, rng *rand.Rand) error {
 	return r.reload(ctx, f)
 }
 
-// brokenConfig has the server read a wrong configuration: what runs stays.
+// brokenConfig makes the server read an invalid configuration: everything running stays.
 func (r *run) brokenConfig(ctx context.Context, rng *rand.Rand) error {
 	f := r.form
 	f.guest = !f.guest
@@ -262,7 +263,7 @@ func (r *run) cameraDamaged(_ context.Context, rng *rand.Rand) error {
 func (r *run) renameFile(_ context.Context, rng *rand.Rand) error {
 	err := rotate(r.site.file([]string{loopStream, programStream}[rng.IntN(2)]))
 	if os.IsNotExist(err) {
-		return nil // the server has not begun the next one yet
+		return nil // the server has not begun the next reload yet
 	}
 	return err
 }
@@ -301,7 +302,7 @@ func (r *run) watcher(ctx context.Context, d time.Duration, path string) error {
 	return nil
 }
 
-// ignoreEnd returns the error, unless it is that ctx has ended.
+// ignoreEnd returns the error, or nil if ctx has ended.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -309,7 +310,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// garbage sends bytes of no protocol and requests that end early, and resets the connections.
+// garbage sends bytes of no protocol and unfinished requests, and resets the connections.
 func (r *run) garbage(ctx context.Context, rng *rand.Rand) error {
 	random := make([]byte, 1+rng.IntN(5000))
 	for i := range random {
@@ -324,7 +325,7 @@ func (r *run) garbage(ctx context.Context, rng *rand.Rand) error {
 		if err != nil {
 			return err
 		}
-		_, _ = c.Write([]byte(to.text)) // the server may have closed it
+		_, _ = c.Write([]byte(to.text)) // the server may have closed the connection
 		r.after(within(rng, time.Second), func() {
 			_ = c.(*net.TCPConn).SetLinger(0)
 			_ = c.Close()

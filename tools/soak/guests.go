@@ -9,7 +9,7 @@ import (
 	"millrace/client"
 )
 
-// guests are server streams that requests add, change and remove.
+// guests are server streams added, changed and removed by requests.
 type guests struct {
 	run    *run
 	number int
@@ -32,7 +32,7 @@ func (g *guests) add(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// take takes a stream off the list; "" when there is none.
+// take removes a stream from the list; "" = the list is empty.
 func (g *guests) take(rng *rand.Rand) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +45,8 @@ func (g *guests) take(rng *rand.Rand) string {
 	return name
 }
 
-// remove removes a stream at any moment of its life, or after all its results were delivered, which are compared then.
+// remove removes a stream at any moment of its life, or after the delivery of all results, and then compares the
+// results.
 func (g *guests) remove(ctx context.Context, rng *rand.Rand) error {
 	name := g.take(rng)
 	switch {
@@ -73,7 +74,7 @@ func (g *guests) finish(ctx context.Context, name string) error {
 	return g.run.api.RemoveServerStream(ctx, name)
 }
 
-// change changes a stream while it runs.
+// change changes a running stream.
 func (g *guests) change(ctx context.Context, rng *rand.Rand) error {
 	g.mu.Lock()
 	names := append([]string{cameraStream}, g.names...)

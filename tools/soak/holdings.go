@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// holdings is what a server holds without clients.
+// holdings is a server's resource usage without clients.
 type holdings struct {
 	descriptors, goroutines int
-	sessions                int            // of WebSocket, also those that wait for their clients
+	sessions                int            // WebSocket sessions, including sessions waiting for their clients
 	leases                  int            // buffers of frames
 	children                map[string]int // processes, by the name of their program
 	temporary               []string       // files and folders
@@ -25,19 +25,19 @@ func (h holdings) String() string {
 		h.descriptors, h.goroutines, h.sessions, h.leases, h.children, len(h.temporary))
 }
 
-// exceeds reports whether h has more than before of something, or other child processes or temporary files.
+// exceeds reports whether h exceeds before in any count, or has other child processes or temporary files.
 func (h holdings) exceeds(before holdings) bool {
 	return h.descriptors > before.descriptors || h.goroutines > before.goroutines || h.sessions > before.sessions || h.leases > before.leases ||
 		!maps.Equal(h.children, before.children) || !slices.Equal(h.temporary, before.temporary)
 }
 
-// settleTime is how long the server may need to let go of what clients had.
+// settleTime bounds the server's time for releasing clients' resources.
 const settleTime = time.Minute
 
-// sampleTime is how long what the server holds is looked at: it varies, since sources are opened again.
+// sampleTime is the length of an observation of the server's holdings, which vary because sources are reopened.
 const sampleTime = 10 * time.Second
 
-// holdings returns the least that the server holds within sampleTime.
+// holdings returns the server's minimum holdings within sampleTime.
 func (r *run) holdings(ctx context.Context) (least holdings, err error) {
 	if err := r.running(ctx); err != nil {
 		return least, err
@@ -54,7 +54,7 @@ func (r *run) holdings(ctx context.Context) (least holdings, err error) {
 	return least, ctx.Err()
 }
 
-// held returns what the server holds now.
+// held returns the server's present holdings.
 func (r *run) held(ctx context.Context) (h holdings, err error) {
 	m, err := r.scrape(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *run) scrape(ctx context.Context) (metrics, error) {
 	return scrape(ctx, r.web, "http://"+r.server.http+"/metrics")
 }
 
-// compare compares all counts, and what the server holds with what it held before.
+// compare compares all counts, and the server's holdings with the holdings before.
 func (r *run) compare(ctx context.Context, before holdings, report *Report) {
 	var now holdings
 	for limit := time.Now().Add(settleTime); ; pause(ctx, 500*time.Millisecond) {
@@ -100,7 +100,7 @@ func (r *run) compare(ctx context.Context, before holdings, report *Report) {
 	r.compareModels(m, report)
 }
 
-// compareModels compares what clients and what the server have counted for each model.
+// compareModels compares the clients' and the server's counts for each model.
 func (r *run) compareModels(m metrics, report *Report) {
 	clients := map[string]bool{}
 	for _, a := range r.accounts {
@@ -116,7 +116,7 @@ func (r *run) compareModels(m metrics, report *Report) {
 		clients[a.model] = true
 	}
 	for model := range m.by("model", "millrace_frames_accepted_total") {
-		if !clients[model] && model != "" && model != findModel { // the streams that stay go on
+		if !clients[model] && model != "" && model != findModel { // permanent streams are still running
 			for _, wrong := range m.served(model).balance(model) {
 				r.problem(fmt.Errorf("%s", wrong))
 			}

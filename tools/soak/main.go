@@ -1,10 +1,10 @@
-// Command millrace-soak runs a server, as built, with clients of every protocol and with cameras, files and webhooks, and
-// disturbs them from outside: it kills processes, breaks connections, reloads models and the configuration, and stops
-// receivers. Clients and receivers count every frame; at the end their counts must be those of /metrics, and the server
-// must hold no more than at the beginning.
+// Command millrace-soak runs a server, as built, with clients of every protocol and with cameras, files and webhooks,
+// and disturbs all of them from outside: the command kills processes, breaks connections, reloads models and the
+// configuration, and stops receivers. Clients and receivers count every frame; at the end their counts must equal
+// /metrics, and the server must not hold more than at the beginning.
 //
-// It drives the program over its listeners only, and must not know how the server works. The exit status is 1 when a count
-// or a limit does not hold.
+// The command drives the program over its listeners only, and must not know how the server works. The exit status is
+// 1 when a count or a limit is violated.
 package main
 
 import (
@@ -82,7 +82,7 @@ func soak(ctx context.Context, args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// run runs the parts that the flags ask for.
+// run runs the parts selected by flags.
 func (o options) run(ctx context.Context) (report *Report, err error) {
 	report = &Report{Seed: o.seed, Problems: []string{}}
 	if o.duration > 0 {

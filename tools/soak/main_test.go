@@ -22,7 +22,7 @@ import (
 	names "github.com/prometheus/common/model"
 )
 
-// TestCompare: equal counts are no failure, and each count that differs is one.
+// Equal counts are no failure, and each different count is a failure.
 func TestCompare(t *testing.T) {
 	type ends map[string]uint64
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestServed: the counts of a model are those of all its versions, and of no other model.
+// The counts of a model include all its versions, and no other model.
 func TestServed(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `# TYPE millrace_frames_accepted_total counter
@@ -97,8 +97,8 @@ millrace_frames_in_flight{model="m",version="2"} 1
 	}
 }
 
-// TestCompareStreams: a count of a stream that differs from the stream's metrics, and a sum of all streams that differs from the
-// model's metrics, are failures.
+// A difference between a stream's count and the stream's metrics is a failure, and so is a difference between the sum
+// of all streams and the model's metrics.
 func TestCompareStreams(t *testing.T) {
 	p := expfmt.NewTextParser(names.UTF8Validation)
 	families, err := p.TextToMetricFamilies(strings.NewReader(`# TYPE millrace_stream_read_frames_total counter
@@ -134,7 +134,7 @@ millrace_frame_errors_total{model="find",code="timeout"} 1
 	}
 }
 
-// TestProxy: a connection passes bytes, passes none of the server's while they are held, and is reset by a cut.
+// A connection passes bytes, stops passing the server's bytes while held, and is reset by a cut.
 func TestProxy(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,7 +196,7 @@ func TestProxy(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	var at, within int // once, and in the middle of what the client sends
+	var at, within int // immediately, and in the middle of the client's data
 	for at == 0 || within == 0 {
 		pair := onlyPair(p)
 		if n := p.cut(rng, 1); n != 1 {
@@ -216,7 +216,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// onlyPair returns the connection of a proxy, once those that ended before are gone.
+// onlyPair returns the connection of a proxy, after the removal of earlier connections.
 func onlyPair(p *proxy) *pair {
 	for ; ; runtime.Gosched() {
 		p.mu.Lock()
@@ -230,7 +230,7 @@ func onlyPair(p *proxy) *pair {
 	}
 }
 
-// TestReceiver: a post that is repeated counts once, and one that was not accepted does not.
+// A repeated post counts once, and a rejected post does not count.
 func TestReceiver(t *testing.T) {
 	r := newReceiver()
 	defer r.Close()
@@ -266,7 +266,7 @@ func TestReceiver(t *testing.T) {
 	}
 }
 
-// TestLines: the results in all files of a sink count, and a line that is cut, of another stream or out of order is an error.
+// The results in all files of a sink count; a line is an error if cut, of another stream or out of order.
 func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.jsonl")
 	write := func(text string) {
@@ -297,7 +297,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestMemory: the memory at the end is compared with that after two minutes, and a ratio above the limit is a failure.
+// The memory at the end is compared with the memory after two minutes, and a ratio above the limit is a failure.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct {
 		late, ratio float64
@@ -318,7 +318,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestHoldings: more descriptors or goroutines, and other processes or files, are more than before; fewer are not.
+// More descriptors or goroutines, and other processes or files, exceed the earlier holdings; fewer do not.
 func TestHoldings(t *testing.T) {
 	before := holdings{descriptors: 5, goroutines: 50, children: map[string]int{"ffmpeg": 2}, temporary: []string{"a"}}
 	for name, c := range map[string]struct {
@@ -341,7 +341,7 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
-// TestFlags: wrong flags are refused with the exit status 2, and a program that is not there with 1.
+// Wrong flags are refused with the exit status 2, and a missing program with 1.
 func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -357,7 +357,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestProcessesAreLeft: a process below another one is found after the other one has ended, and not after its own end.
+// A process below another process is found after the end of the other process, and not after its own end.
 func TestProcessesAreLeft(t *testing.T) {
 	root := exec.Command("sh", "-c", "sleep 600 & echo; cat")
 	out, err := root.StdoutPipe()

@@ -13,7 +13,7 @@ type sample struct {
 	bytes uint64
 }
 
-// After two minutes the server has allocated what it keeps. Each figure is the median over memoryWindow.
+// After two minutes the server has allocated its permanent memory. Each figure is the median over memoryWindow.
 const (
 	memoryFrom   = 2 * time.Minute
 	memoryWindow = 20 * time.Second
@@ -47,7 +47,7 @@ func (r *run) printProgress(since time.Duration, bytes uint64) {
 	for _, a := range r.accounts {
 		l := a.line(served{})
 		all.Sent, all.Lost, all.Told.Result = all.Sent+l.Sent, all.Lost+l.Lost, all.Told.Result+l.Told.Result
-		all.Served.Accepted += sum(l.Told.Drops) // only to add them up
+		all.Served.Accepted += sum(l.Told.Drops) // only for the sum
 		all.Served.InFlight += sum(l.Told.Errors)
 	}
 	fmt.Fprintf(r.progress, "%s  %.0f of %.0f s, %d faults; %d frames: %d results, %d drops, %d errors, %d lost on broken connections; %d MiB, %d descriptors, %d child processes\n",
@@ -55,7 +55,7 @@ func (r *run) printProgress(since time.Duration, bytes uint64) {
 		bytes>>20, descriptors(r.server.pid()), len(descendants(r.server.pid())))
 }
 
-// median returns the median of the samples from one time to another; 0 without any.
+// median returns the median of the samples between two times; 0 without samples.
 func median(samples []sample, from, to time.Duration) float64 {
 	var in []uint64
 	for _, s := range samples {
@@ -70,7 +70,7 @@ func median(samples []sample, from, to time.Duration) float64 {
 	return float64(in[len(in)/2])
 }
 
-// measure compares the memory at the end with that after the first two minutes. A shorter run has no ratio.
+// measure compares the memory at the end with the memory after the first two minutes. A shorter run has no ratio.
 func (r *run) measure(report *Report) {
 	if r.duration < memoryFrom+2*memoryWindow {
 		return

@@ -31,7 +31,7 @@ func scrape(ctx context.Context, c *http.Client, url string) (metrics, error) {
 	return p.TextToMetricFamilies(r.Body)
 }
 
-// each calls do for each sample of a family that has the labels: pairs of a name and a value.
+// each calls do for each sample of a family with the given labels: pairs of a name and a value.
 func (m metrics) each(family string, do func(labels map[string]string, value float64), labels ...string) {
 	for _, s := range m[family].GetMetric() {
 		have := map[string]string{}
@@ -48,13 +48,13 @@ func (m metrics) each(family string, do func(labels map[string]string, value flo
 	}
 }
 
-// sum adds the samples of a family that have the labels.
+// sum adds the samples of a family with the given labels.
 func (m metrics) sum(family string, labels ...string) (n float64) {
 	m.each(family, func(_ map[string]string, v float64) { n += v }, labels...)
 	return n
 }
 
-// by adds the samples of a family that have the labels, for each value of another label.
+// by adds the samples of a family with the given labels, for each value of another label.
 func (m metrics) by(label, family string, labels ...string) map[string]uint64 {
 	n := map[string]uint64{}
 	m.each(family, func(have map[string]string, v float64) {
@@ -65,7 +65,7 @@ func (m metrics) by(label, family string, labels ...string) map[string]uint64 {
 	return n
 }
 
-// served returns what the server has counted for all versions of a model.
+// served returns the server's counts for all versions of a model.
 func (m metrics) served(model string) served {
 	return served{
 		Accepted: uint64(m.sum("millrace_frames_accepted_total", "model", model)),

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// resident returns the bytes of a process in memory, without those of its children.
+// resident returns the resident bytes of a process, without child processes.
 func resident(pid int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -30,14 +30,14 @@ func descriptors(pid int) int {
 	return len(list)
 }
 
-// descendant is a process below another one.
+// descendant is a process below another process.
 type descendant struct {
 	pid     int
-	start   string // when it started, in ticks of the kernel since the boot: with pid, it names the process
-	command string // its arguments, separated by spaces
+	start   string // start time in kernel ticks since the boot: pid and start identify the process
+	command string // arguments, separated by spaces
 }
 
-// alive returns those of the processes that have not ended.
+// alive returns the processes that have not ended.
 func alive(list []descendant) (left []descendant) {
 	for _, d := range list {
 		if f := statOf(d.pid); f != nil && f[startField] == d.start {
@@ -54,7 +54,8 @@ const (
 	startField  = 19
 )
 
-// statOf returns the fields of /proc/PID/stat behind the name of a process; nil when it has ended, also when it is a zombie.
+// statOf returns the fields of /proc/PID/stat after the name of a process; nil for an ended process, including a
+// zombie.
 func statOf(pid int) []string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	// The name, in brackets, may hold anything.
@@ -65,7 +66,7 @@ func statOf(pid int) []string {
 	return f
 }
 
-// descendants lists the processes below one. Zombies do not count.
+// descendants lists the processes below root, except zombies.
 func descendants(root int) (below []descendant) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	children := map[int][]descendant{}
@@ -90,7 +91,7 @@ func descendants(root int) (below []descendant) {
 	return below
 }
 
-// entries lists what is in a folder and in those below it.
+// entries lists the contents of a folder, including nested folders.
 func entries(dir string) (all []string) {
 	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err == nil && path != dir {

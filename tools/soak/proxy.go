@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// proxy passes TCP connections on to the server, breaks them, and can stop reading what the server sends.
+// proxy passes TCP connections on to the server, breaks connections, and can stop reading from the server.
 type proxy struct {
 	target string
 	ln     net.Listener
@@ -15,13 +15,13 @@ type proxy struct {
 
 	mu    sync.Mutex
 	pairs map[*pair]struct{}
-	held  chan struct{} // not nil: nothing is passed on from the server until it is closed
+	held  chan struct{} // not nil: data from the server wait until held is closed
 }
 
-// pair is a connection of a client and the one to the server that belongs to it.
+// pair is a client's connection and the matching connection to the server.
 type pair struct {
 	client, server net.Conn
-	// left is how many more bytes of the client are passed on before the pair is reset; 0: it is not reset.
+	// left is the number of client bytes passed on before the pair is reset; 0: no reset.
 	left atomic.Int64
 }
 
@@ -33,7 +33,7 @@ func (c *pair) reset() {
 	}
 }
 
-// upload passes on what the client sends, until an end, or until the bytes that are left have been passed on.
+// upload passes on the client's data, until an end, or until left bytes have been passed on.
 func (c *pair) upload() {
 	buf := make([]byte, 4<<10)
 	for {
@@ -90,7 +90,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// pass copies both directions until one of them ends.
+// pass copies both directions until either ends.
 func (p *proxy) pass(c *pair) {
 	var wg sync.WaitGroup
 	wg.Go(c.upload)
@@ -114,7 +114,7 @@ func (p *proxy) pass(c *pair) {
 	p.mu.Unlock()
 }
 
-// wait returns when clients may get what the server has sent.
+// wait returns when clients may get the server's data.
 func (p *proxy) wait() {
 	p.mu.Lock()
 	held := p.held
@@ -124,7 +124,7 @@ func (p *proxy) wait() {
 	}
 }
 
-// hold stops passing on what the server sends, and reading more of it, until release is called.
+// hold stops reading and passing on the server's data until release is called.
 func (p *proxy) hold() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,11 +141,11 @@ func (p *proxy) hold() (release func()) {
 	})
 }
 
-// mostLeft bounds how many bytes of a client are passed on before a reset in the middle of what it sends.
+// mostLeft bounds the client bytes passed on before a reset in the middle of the data.
 const mostLeft = 64 << 10
 
-// cut resets connections, each with the given probability, and returns their number. Half of them are reset at once, the
-// others in the middle of what the client sends next.
+// cut resets connections, each with the given probability, and returns their number. Half of the connections are
+// reset at once, the other half in the middle of the client's next data.
 func (p *proxy) cut(rng *rand.Rand, share float64) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"millrace/stream"
 )
 
-// fewReloads is the number of swaps with which the resident memory after all of them is compared.
+// fewReloads is the number of swaps whose resident memory is compared with the memory after all swaps.
 const fewReloads = 10
 
-// reloadRatio is the most that resident memory may be of that after fewReloads.
+// reloadRatio is the largest allowed ratio of resident memory to the memory after fewReloads.
 const reloadRatio = 1.2
 
 // Reloads is the resident memory of a server after many swaps of an ONNX model of 1.2 MB, over REST.
@@ -33,7 +33,7 @@ func (r *Reloads) write(out io.Writer) {
 		r.Swaps, r.Many/mib, fewReloads, r.Few/mib, r.Ratio, reloadRatio)
 }
 
-// reloads starts a server with one model and swaps it.
+// reloads starts a server with one model and swaps the model repeatedly.
 func reloads(ctx context.Context, o options) (r *Reloads, err error) {
 	dir, err := os.MkdirTemp("", "millrace-soak")
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *program) swap(ctx context.Context, o options) (*Reloads, error) {
 	return r, nil
 }
 
-// settledFor is how long the memory is watched: the runtime gives what is free back in the background.
+// settledFor is how long the memory is watched: the runtime returns free memory in the background.
 const settledFor = 10 * time.Second
 
 // settled returns the least resident memory within a time.

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Report is what a run has measured.
+// Report is the result of a run.
 type Report struct {
 	Seed     uint64       `json:"seed"`
 	Seconds  float64      `json:"seconds"`

@@ -15,33 +15,33 @@ import (
 	"millrace/client"
 )
 
-// run is one soak: a server, its clients, the cameras and receivers that it uses, and the faults.
+// run is one soak: a server, its clients, the cameras and receivers, and the faults.
 type run struct {
 	options
 	site     *site
 	server   *program
 	api      *client.Client // never cut
 	web      *http.Client   // never cut
-	cameras  [2]*camera     // that of the configuration, and that of streams that come and go
+	cameras  [2]*camera     // one for the configuration, and one for temporary streams
 	gone     *camera        // is never on
 	receiver *receiver
-	cutHTTP  *proxy // of clients whose connections are broken
+	cutHTTP  *proxy // for clients with broken connections
 	cutGRPC  *proxy
-	slow     *proxy // of clients that stop reading
+	slow     *proxy // for clients that stop reading
 	accounts []*account
-	guests   *guests // streams that come and go
+	guests   *guests // temporary streams
 	healing  sync.WaitGroup
 	began    time.Time
 	faults   atomic.Int64
 	caused   []int // by the index of the fault
-	form     form  // that the server has read last
+	form     form  // last read by the server
 
 	mu       sync.Mutex
 	problems []string
 	memory   []sample
 }
 
-// mostProblems bounds the list of failures: one is enough for the run to fail.
+// mostProblems bounds the list of failures: one failure is enough for the run to fail.
 const mostProblems = 100
 
 // problem records a failure of the run.
@@ -60,7 +60,7 @@ func (r *run) problem(err error) {
 
 func (r *run) clock() string { return fmt.Sprintf("%6.1fs", time.Since(r.began).Seconds()) }
 
-// start starts the server and what it uses.
+// start starts the server and its cameras and receivers.
 func (r *run) start(dir string) (err error) {
 	r.began = time.Now()
 	if r.site, err = newSite(dir); err != nil {
@@ -91,7 +91,7 @@ func (r *run) start(dir string) (err error) {
 	return nil
 }
 
-// close ends what start has started, and the server, if it has not ended.
+// close ends everything started by start, including the server if still running.
 func (r *run) close() {
 	for _, p := range []*proxy{r.cutHTTP, r.cutGRPC, r.slow} {
 		if p != nil {
@@ -99,7 +99,7 @@ func (r *run) close() {
 		}
 	}
 	if r.server != nil {
-		_ = r.server.cmd.Process.Kill() // it has ended, unless the run failed
+		_ = r.server.cmd.Process.Kill() // has ended already, unless the run failed
 	}
 	for _, c := range append(r.cameras[:], r.gone) {
 		if c != nil {
@@ -112,11 +112,11 @@ func (r *run) close() {
 	}
 }
 
-// warmup is how long clients run before what the server holds at the beginning is measured: what it allocates once is there
-// by then.
+// warmup is how long clients run before the server's initial holdings are measured: by then, permanent resources are
+// allocated.
 const warmup = 5 * time.Second
 
-// do runs the soak and returns its report.
+// do runs the soak and returns the report.
 func (r *run) do(ctx context.Context) (*Report, error) {
 	dir, err := os.MkdirTemp("", "millrace-soak")
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *run) load(ctx context.Context, visitors []*visitor, d time.Duration, se
 	wg.Wait()
 }
 
-// heal ends all faults that last.
+// heal ends all lasting faults.
 func (r *run) heal(ctx context.Context) {
 	r.healing.Wait()
 	for _, c := range r.cameras {
@@ -179,7 +179,8 @@ func (r *run) heal(ctx context.Context) {
 	r.guests.removeAll(ctx)
 }
 
-// ended checks what the server must not leave: its processes, of which had are those just before its end, and files.
+// ended checks that the server leaves no processes behind, where had are the processes just before the server's end,
+// and no files.
 func (r *run) ended(had []descendant) {
 	if left := alive(had); len(left) > 0 {
 		r.problem(fmt.Errorf("the server left processes: %v", left))
@@ -195,7 +196,7 @@ func (r *run) ended(had []descendant) {
 	}
 }
 
-// discard reads the rest of an answer and closes it.
+// discard reads the rest of an answer and closes the body.
 func discard(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 1<<20))
 	_ = body.Close()

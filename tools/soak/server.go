@@ -63,7 +63,7 @@ func serve(binary string, s *site) (*program, error) {
 
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
-// stopTime bounds how long the server may need to end: longer than its setting drain.
+// stopTime bounds the server's time to end, and exceeds the server's setting drain.
 const stopTime = 30 * time.Second
 
 // stop ends the server by SIGTERM.
@@ -84,7 +84,7 @@ func (p *program) stop() error {
 	}
 }
 
-// tail keeps the last bytes that were written to it.
+// tail keeps the last written bytes.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -110,10 +110,10 @@ func (t *tail) String() string {
 // logFile counts lines in the log of the server.
 type logFile struct {
 	path string
-	from int64 // what is before it was read
+	from int64 // start of the unread part
 }
 
-// wait returns the first new line of the log that has one of the texts.
+// wait returns the first new line of the log that contains any of the texts.
 func (l *logFile) wait(ctx context.Context, d time.Duration, texts ...string) (string, error) {
 	for limit := time.Now().Add(d); ; pause(ctx, 50*time.Millisecond) {
 		line, err := l.find(texts)
@@ -126,7 +126,7 @@ func (l *logFile) wait(ctx context.Context, d time.Duration, texts ...string) (s
 	}
 }
 
-// find returns the first new line that has one of the texts; "" when there is none yet.
+// find returns the first new line with any of the texts; "" = none yet.
 func (l *logFile) find(texts []string) (string, error) {
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *logFile) find(texts []string) (string, error) {
 	for in := bufio.NewReader(f); ; {
 		line, err := in.ReadString('\n')
 		if err == io.EOF {
-			return "", nil // a line that is not complete is read again
+			return "", nil // an incomplete line is read again
 		}
 		if err != nil {
 			return "", err
@@ -153,7 +153,7 @@ func (l *logFile) find(texts []string) (string, error) {
 	}
 }
 
-// skip leaves out what the log has until now.
+// skip skips the present contents of the log.
 func (l *logFile) skip() {
 	if info, err := os.Stat(l.path); err == nil {
 		l.from = info.Size()

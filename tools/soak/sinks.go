@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// receiver gets the posts of webhooks, and counts the results of each stream in those that it has accepted.
+// receiver gets the posts of webhooks, and counts the results of each stream in the accepted posts.
 type receiver struct {
 	*httptest.Server
-	down  atomic.Bool // it answers 503
-	hangs atomic.Bool // it reads a post and closes the connection without an answer
+	down  atomic.Bool // answers 503
+	hangs atomic.Bool // reads a post and closes the connection without an answer
 
 	mu       sync.Mutex
 	accepted map[string]bool   // by the post's name
 	results  map[string]uint64 // by stream
-	repeated uint64            // posts that were accepted before
+	repeated uint64            // posts accepted before
 }
 
 func newReceiver() *receiver {
@@ -76,16 +76,16 @@ func (r *receiver) heal() {
 	r.hangs.Store(false)
 }
 
-// rotations numbers files that were renamed.
+// rotations numbers the renamed files.
 var rotations atomic.Int64
 
-// rotate renames the file of a sink, as a program that rotates logs does.
+// rotate renames the file of a sink, like a log rotation program.
 func rotate(path string) error {
 	return os.Rename(path, fmt.Sprintf("%s.away-%d", path, rotations.Add(1)))
 }
 
-// lines counts the results in the file of a sink, in those into which the server has renamed it and in those of rotate.
-// Each line must be whole, and its number above those before it in the same file.
+// lines counts the results in the file of a sink, in the files renamed by the server and in the files renamed by
+// rotate. Each line must be whole, and its number above the previous numbers in the same file.
 func lines(path, stream string) (n uint64, err error) {
 	files, err := filepath.Glob(path + "*")
 	if err != nil {
@@ -127,5 +127,5 @@ func linesOf(name, stream string) (n uint64, err error) {
 	}
 }
 
-// sinkPatience is how long a sink may need for the results that wait.
+// sinkPatience bounds a sink's time for the waiting results.
 const sinkPatience = 2 * time.Minute

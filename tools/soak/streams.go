@@ -8,7 +8,7 @@ import (
 	"millrace/client"
 )
 
-// StreamLine is a row of the report: a server stream, as the server and as its sinks have counted.
+// StreamLine is a row of the report: the counts of a server stream by the server and by its sinks.
 type StreamLine struct {
 	Name    string `json:"name"`
 	Frames  uint64 `json:"frames"` // read from the source
@@ -22,10 +22,10 @@ type StreamLine struct {
 	Opened  uint64 `json:"opened_again"`
 }
 
-// stayers are the streams that are there for the whole run.
+// stayers are the permanent streams of the run.
 var stayers = []string{loopStream, programStream, cameraStream}
 
-// settle ends the sources of the streams that stay, waits until each of their frames has an ending and each result was
+// settle ends the sources of the permanent streams, waits until each frame has an ending and each result was
 // delivered, and compares the counts of the server with the files, the posts and the metrics.
 func (r *run) settle(ctx context.Context, report *Report) error {
 	r.cameras[0].dead.Store(true)
@@ -85,7 +85,7 @@ func delivered(s *client.ServerStream) bool {
 	return true
 }
 
-// streamLine compares the counts of a settled stream with what its sinks have got.
+// streamLine compares the counts of a settled stream with the counts of its sinks.
 func (r *run) streamLine(s client.ServerStream) StreamLine {
 	l := StreamLine{Name: s.Name, Frames: s.Frames, Results: s.Results, Errors: s.Errors, Drops: drops(&s), Lost: s.Lost.Frames, Opened: s.Restarts}
 	if k, ok := s.Sinks["file"]; ok {
@@ -103,7 +103,8 @@ func (r *run) streamLine(s client.ServerStream) StreamLine {
 	return l
 }
 
-// compareStreams compares the metrics of the streams that stay with their reports and with those of their model.
+// compareStreams compares the metrics of the permanent streams with their reports and with the metrics of their
+// model.
 func (r *run) compareStreams(m metrics, streams []StreamLine) {
 	var results, drops, errors uint64
 	for _, l := range streams {
@@ -121,7 +122,7 @@ func (r *run) compareStreams(m metrics, streams []StreamLine) {
 	}
 }
 
-// restore makes the streams that stay, and the configuration, what they were at the start.
+// restore returns the permanent streams, and the configuration, to their initial state.
 func (r *run) restore(ctx context.Context) error {
 	r.cameras[0].heal()
 	if err := r.reload(ctx, first); err != nil {
@@ -135,7 +136,7 @@ func (r *run) restore(ctx context.Context) error {
 	return r.running(ctx)
 }
 
-// running waits until the streams that stay have frames again.
+// running waits until the permanent streams have frames again.
 func (r *run) running(ctx context.Context) error {
 	for _, name := range stayers {
 		s, err := r.api.ServerStream(ctx, name)

@@ -1,4 +1,4 @@
-// Package client has the tests of the JavaScript client: they build it, pack it, and run test/*.mjs.
+// Package client has the tests of the JavaScript client: they build and pack the client, and run test/*.mjs.
 package client
 
 import (
@@ -19,12 +19,11 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// maxSize is how large all files of the client that a page may load are at most, each
-// gzipped.
+// maxSize bounds the total size of the client's files loaded by a page, each gzipped.
 const maxSize = 15_000
 
-// TestClient builds the client, packs it as for a registry, and runs its tests in Node
-// and in Chromium against a real server.
+// TestClient builds the client, packs the client as for a registry, and runs its tests in Node and in Chromium
+// against a real server.
 func TestClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs npm and a browser")
@@ -33,7 +32,7 @@ func TestClient(t *testing.T) {
 	program := filepath.Join(dir, "millrace")
 	run(t, "../..", nil, "go", "build", "-tags", testbuild.Tags(), "-o", program, "./cmd/millrace")
 
-	// The workspace is copied, since npm writes into it.
+	// The workspace is copied, since npm writes into the workspace.
 	workspace := filepath.Join(dir, "web")
 	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "console/package.json"} { // npm ci compares the manifests with the lock file
 		copyFile(t, filepath.Join("..", name), filepath.Join(workspace, name))
@@ -63,8 +62,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// checkPackage checks an installed package: its files, its size, and that it needs no
-// other package.
+// checkPackage checks an installed package: the files, the size, and the absence of dependencies.
 func checkPackage(t *testing.T, module string) {
 	var files []string
 	size := 0

@@ -18,7 +18,7 @@ func Example() {
 	// the stream has 40 results
 }
 
-// The page has this program, and what it prints.
+// The page shows this program and its output.
 func TestPage(t *testing.T) {
 	code, err := os.ReadFile("main.go")
 	if err != nil {

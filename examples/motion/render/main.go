@@ -1,6 +1,6 @@
 // Command render draws a short clip of moving shapes and writes their positions in every frame.
 //
-// The clip is for testing and measuring motion detectors. It needs ffmpeg.
+// The clip is for testing and measuring motion detectors. The command needs ffmpeg.
 package main
 
 import (

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/video"
 )
 
-// The whole way: the program, its files, and the clip decoded again.
+// The whole program: its files, and the clip decoded again.
 func TestProgram(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	var stdout, stderr bytes.Buffer
