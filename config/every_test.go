@@ -147,7 +147,7 @@ func TestEveryStreamSetting(t *testing.T) {
 	}
 }
 
-// sinkKeys returns keys with values, at least one of which enables the sink with the setting path.
+// sinkKeys returns keys with values, at least one of which enables the sink of the setting at path.
 func sinkKeys(path string) (keys []string) {
 	for _, k := range sinks.Kinds() {
 		table := setting.Of("sinks", k.New())

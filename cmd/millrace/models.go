@@ -152,9 +152,8 @@ func withReason(ctx context.Context, cl *client.Client, model, version string, e
 	return err
 }
 
-// takesOf returns the properties of a model version's inputs that are not in the metadata; version "" = the version
-// that answers requests without a version. For a version missing in the server's document, the properties are
-// unknown.
+// takesOf returns input properties of a model version beyond the metadata; version "" = the version for requests
+// without a version. For a version missing in the server's document, the properties are unknown.
 func takesOf(ctx context.Context, cl *client.Client, m client.Metadata, version string) (openapi.Takes, error) {
 	document, err := cl.OpenAPI(ctx)
 	if err != nil {
@@ -302,8 +301,8 @@ var loadResults = map[string]string{
 	workers.ResultUnchanged: "unchanged: the files, settings and workers of the model are as before",
 }
 
-// warnUnfit writes a line for each other model that has become unavailable by a load of the model name, for example a
-// graph that the model no longer fits. before is the index before the load.
+// warnUnfit writes a line for each other model made unavailable by a load of the model name, for example a graph that
+// no longer fits the model. before is the index before the load.
 func warnUnfit(c *cobra.Command, cl *client.Client, name string, before []client.Entry) {
 	if len(before) == 0 {
 		return

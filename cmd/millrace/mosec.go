@@ -40,7 +40,7 @@ func mosecOption(args []string, name string) (value string) {
 	return value
 }
 
-// mosecAddress returns the address set by a mosec program's arguments, or "".
+// mosecAddress returns the listening address set by the arguments or variables of a mosec program, or "".
 func mosecAddress(args []string) string {
 	host, port := mosecOption(args, "address"), mosecOption(args, "port")
 	if host == "" && port == "" {
@@ -55,7 +55,7 @@ func mosecAddress(args []string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// mosecLogLevel returns the log level, for a mosec program and for the server, set by the program's arguments; "" is
+// mosecLogLevel returns the log level, for a mosec program and for the server, set by the program's options; "" is
 // the server's default.
 func mosecLogLevel(args []string) string {
 	level := mosecOption(args, "log-level")

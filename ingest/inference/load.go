@@ -12,9 +12,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Load loads a model with the parameters of a load request, and returns the endpoint and the change. version is the
-// version in the request's path, or "". The parameter config is a model configuration in JSON; a parameter file:PATH
-// is the content of a file of the model's folder: bytes, or a string in base64.
+// Load loads a model with the parameters of a load request, and returns the endpoint and the effect of the load.
+// version is the version in the request's path, or "". The parameter config is a model configuration in JSON; a
+// parameter file:PATH is the content of a file of the model's folder: bytes, or a string in base64.
 func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (ingest.Loaded, error) {
 	if err := checkName(name); err != nil {
 		return ingest.Loaded{}, err

@@ -13,7 +13,7 @@ import (
 )
 
 // Infer sends tensors to a model and waits for the result. The caller must release the result after reading the
-// outputs, and must not change the inputs before. Errors are coded (stream.CodeOf).
+// outputs, and must not change the inputs until the release. Errors are coded (stream.CodeOf).
 func (c *Client) Infer(ctx context.Context, model string, inputs []stream.Tensor) (*stream.Result, error) {
 	return c.Do(ctx, model, "", stream.Frame{Codec: stream.Tensors, Inputs: inputs})
 }
@@ -195,8 +195,8 @@ func (s *sink) Done(why stream.CloseReason) {
 	}
 }
 
-// Models lists the loaded and known models with access for the client. The list is empty before the server runs, and
-// for a client without the right to call Models.
+// Models lists the models the client may use, loaded or only known. The list is empty before the server runs, and for
+// a client without the right to call Models.
 func (c *Client) Models() []ingest.Entry {
 	s, err := c.use()
 	if err != nil {
@@ -236,7 +236,7 @@ func (c *Client) Model(name string) (*stream.Model, bool, error) {
 	return by.Models().Model(name, "")
 }
 
-// Load loads a model, and returns the endpoint and the change. A principal needs the role manage.
+// Load loads a model, and returns the endpoint and the effect of the load. A principal needs the role manage.
 func (c *Client) Load(ctx context.Context, name string, params stream.Params) (loaded ingest.Loaded, err error) {
 	err = c.manage("Load", name, func(by *ingest.Client) error {
 		loaded, err = by.Models().Load(ctx, name, ingest.Load{Params: params})

@@ -62,7 +62,7 @@ func otherRepository(c *fiber.Ctx) error {
 	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
 }
 
-// load loads a model with the parameters in the body, and answers with the endpoint and the change.
+// load loads a model with the parameters in the body, and answers with the endpoint and the effect of the load.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (ingest.Loaded, error) {
 		return inference.Load(s.ctx, s.models(c), name, version, params)
