@@ -378,7 +378,8 @@ func TestSequenceWithoutItsFirstRequest(t *testing.T) {
 	})
 }
 
-// TestStateOfAWorkerThatIsReplaced: a sequence does not go on with another state.
+// TestStateOfAWorkerThatIsReplaced: after the replacement of a worker, a sequence does not continue with another
+// state.
 func TestStateOfAWorkerThatIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequences(t, workers.Config{Kind: "affine", Sequences: stream.Sequences{Idle: time.Hour}})
@@ -406,7 +407,7 @@ func TestCallerOfASequenceGivesUp(t *testing.T) {
 		wg.Go(func() { s.want(s.send(s.rest, of(1, 0), "b"), "canceled") })
 		synctest.Wait()
 		cancel()
-		wg.Wait() // while the run goes on
+		wg.Wait() // while the run continues
 		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
 		s.want(s.send(s.rest, of(1, begin), "ab"), "2")
 		sums.Load().goes <- struct{}{}

@@ -57,7 +57,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 		return err
 	}
 	client := ingest.ClientOf(httpd.ClientOf(c))
-	if q.Model != "" && client.Known() { // without credentials, nothing of the models is told
+	if q.Model != "" && client.Known() { // without credentials, nothing about the models is revealed
 		if _, _, err := client.Models().Model(q.Model, q.Version); err != nil {
 			return err
 		}

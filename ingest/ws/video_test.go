@@ -305,7 +305,7 @@ func TestV1VideoRefusals(t *testing.T) {
 	v.expectError("overloaded", "limits.max_decoders")
 	v.chunk("h264", 0, 10, 0, videotest.Chunks(t, "h264", 64, 48, 1)[0])
 	v.expectError("overloaded", "limits.max_decoders")
-	v.frame(10, 1) // the stream goes on with pictures
+	v.frame(10, 1) // the stream continues with pictures
 	v.expect("result")
 	v.chunk("vp8", 0, 1, 1, []byte{1, 2, 3})
 	v.expectError("conflict", "codec")

@@ -409,7 +409,7 @@ func TestTrickledMessages(t *testing.T) {
 	}
 }
 
-// How a client's own end is told apart.
+// Each way in which a client ends the connection has its own reason.
 func TestEndsOfClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		do  func(ws *websocket.Conn)

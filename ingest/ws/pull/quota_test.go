@@ -26,7 +26,7 @@ func TestOwes(t *testing.T) {
 	}
 }
 
-// The times of frames go on when a video is opened again, with the time in between.
+// The times of frames continue after a reopening, and include the time in between.
 func TestTimesGoOn(t *testing.T) {
 	var of times
 	now := stream.Instant(time.Hour)

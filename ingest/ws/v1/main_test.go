@@ -59,7 +59,7 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 	return r
 }
 
-// stop ends everything, and finds nothing left.
+// stop ends all sessions, and checks for leaks.
 func (r *rig) stop() {
 	r.t.Helper()
 	r.registry.Close()
@@ -234,7 +234,7 @@ func (v *client) ended() int {
 	return v.code
 }
 
-// lose ends the connection without a word.
+// lose ends the connection without a close frame.
 func (v *client) lose() {
 	_ = v.NetConn().Close()
 	synctest.Wait()

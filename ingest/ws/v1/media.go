@@ -15,7 +15,7 @@ import (
 // media handles one media message. An error ends the connection.
 func (p *protocol) media(r io.Reader) error {
 	in := &p.head
-	n, _ := io.ReadFull(r, in.head[:]) // an error comes again when the rest is read
+	n, _ := io.ReadFull(r, in.head[:]) // reading the rest returns the error again
 	in.n, in.at, in.rest = n, 0, r
 	lease, err := p.link.Lease(in)
 	if errors.Is(err, buf.ErrBudget) {

@@ -32,7 +32,8 @@ func (o *outputs) full() bool {
 	return len(o.all) >= maxOutputs
 }
 
-// set has the form hold for the frames above seq. Where no frame up to seq is unanswered (alone), earlier forms go.
+// set applies a form to the frames above seq. With alone (no frame up to seq is unanswered), set removes earlier
+// forms.
 func (o *outputs) set(form encode.Outputs, seq uint64, alone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -186,7 +186,7 @@ func TestReplayInPlace(t *testing.T) {
 }
 
 func TestReplayAllocates(t *testing.T) {
-	for _, n := range []int{500, 100_000} { // the second gives way all the time
+	for _, n := range []int{500, 100_000} { // each ending of 100,000 bytes displaces an older ending
 		k, seq := newReplayBuffer(&replayMemory{max: 1 << 20}), uint64(0)
 		streams := []*replayRing{{size: maxReplay}, {size: maxReplay}}
 		msg := make([]byte, n)

@@ -67,7 +67,7 @@ func TestResume(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		v.expect("result 1/2 ack 2 of 6", "result 1/3 ack 3 of 7")
-		time.Sleep(time.Minute) // its time to wait is over
+		time.Sleep(time.Minute) // the waiting time is over
 		v.frames(1, 4)
 		r.answer(0, 0, 0)
 		v.expect("result 1/4 ack 4 of 8")

@@ -194,7 +194,7 @@ func (ss *Sessions) MakeRoom(of *access.Account) {
 	}
 }
 
-// waitingOf returns how many sessions of each account wait. ss.mu is held.
+// waitingOf returns the number of waiting sessions per account. The caller holds ss.mu.
 func (ss *Sessions) waitingOf() map[*access.Account]int {
 	of := map[*access.Account]int{}
 	for _, s := range ss.waiting {
