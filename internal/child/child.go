@@ -20,65 +20,69 @@ const (
 	DefaultGrace = 2 * time.Second
 	// MaxPipeSize is the largest pipe Spec.PipeSize may ask for: the kernel's limit for an ordinary user.
 	MaxPipeSize = 1 << 20
-	// drainAfterExit bounds the wait for standard error after the child has been reaped. It only matters when
+	// drainAfterExit bounds the wait for standard error after the child has been reaped. The wait is only needed when
 	// a grandchild left the process group and still holds the pipe.
 	drainAfterExit = time.Second
 )
 
 // Spec describes the child. Only Path is required.
 type Spec struct {
-	// Path is the program: a path, or a name that is looked up in PATH.
+	// Path is the program: a path, or a name to look up in PATH.
 	Path string
 	// Args are the arguments after the program's name.
 	Args []string
-	// Env is the whole environment, as "KEY=value", of which the last of a name holds; nil inherits this process's.
+	// Env is the whole environment, as "KEY=value"; of duplicate names the last counts. nil inherits this process's
+	// environment.
 	Env []string
 	// Dir is the working folder; "" is this process's.
 	Dir string
 	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
 	StderrBytes int
-	// OnStderr, if set, is called with every line of standard error, without its end of line, by one goroutine at a time:
-	// one of the Process, or that which calls ReadStderr. It must not call ReadStderr. The slice is only valid during the
-	// call. A call that blocks blocks the child once the pipe is full. Lines longer than 4 KB arrive in pieces.
+	// OnStderr, if set, is called with every line of standard error, without the end of line, by a goroutine of the
+	// Process or by the caller of ReadStderr; calls do not overlap. OnStderr must not call ReadStderr. The slice is
+	// only valid during the call. If the call blocks, the child blocks once the pipe is full. Lines longer than 4 KB
+	// arrive in pieces.
 	OnStderr func(line []byte)
-	// PipeSize asks for a larger pipe for standard output, in bytes, at most MaxPipeSize. The kernel may provide a
-	// smaller one, which is not an error. 0 is the kernel's default, usually 64 KB.
+	// PipeSize requests a larger pipe for standard output, in bytes, at most MaxPipeSize. The kernel may provide a
+	// smaller pipe without an error. 0 is the kernel's default, usually 64 KB.
 	PipeSize int
-	// Stdin opens a pipe to the child's standard input, see Process.Stdin. Without it, and without StdinFile,
-	// the child reads from /dev/null.
+	// Stdin opens a pipe to the child's standard input, see Process.Stdin. Without Stdin and StdinFile, the child
+	// reads from /dev/null.
 	Stdin bool
 	// StdinFile becomes the child's standard input. The caller keeps and closes its own descriptor.
 	StdinFile *os.File
-	// ExtraFiles become descriptors 3, 4, ... of the child. The caller keeps and closes its own.
+	// ExtraFiles become descriptors 3, 4, ... of the child. The caller keeps and closes its own descriptors.
 	ExtraFiles []*os.File
 	// Grace is the time between SIGTERM and SIGKILL when the context ends the child; 0 means DefaultGrace.
 	Grace time.Duration
-	// Limits bound what the child may use, from its start on (Linux only).
+	// Limits bound the resources of the child, from its start on (Linux only).
 	Limits Limits
-	// Sandbox bounds what the child can reach; nil for what this process can.
+	// Sandbox confines the child; nil: no confinement.
 	Sandbox *Sandbox
-	// Temp gives the child a folder of its own for temporary files, in the variable TMPDIR, which is removed when it has ended.
+	// Temp gives the child its own folder for temporary files, named by the variable TMPDIR. The folder is removed
+	// after the child's end.
 	Temp bool
 }
 
-// Limits are resource limits of a child, which it cannot raise. The zero Limits are those of this process, but for core
-// dumps: no child makes them.
+// Limits are resource limits of a child; the child cannot raise them. The zero Limits are the limits of this process,
+// except that no child makes core dumps.
 type Limits struct {
-	AddressSpace uint64 // bytes; 0 = unchanged. What is mapped at the start counts.
-	Files        uint64 // descriptors, at most as many as this process may raise its own limit to; 0 = unchanged
+	AddressSpace uint64 // bytes; 0 = unchanged. Memory mapped at the start counts.
+	Files        uint64 // descriptors, reduced to this process's hard limit; 0 = unchanged
 	NoWrites     bool   // to files; pipes are not files
-	Nice         int    // how much less important than this process it is to the scheduler, 0 to 19 (nice(2))
-	// CPU is the processor time that each process of the child may use in all, rounded up to seconds; 0 = unchanged. Then the
-	// kernel sends it SIGXCPU, and SIGKILL a second of processor time later. It is for a job with an end.
+	Nice         int    // nice value relative to this process, 0 to 19 (nice(2))
+	// CPU is the total processor time of each process of the child, rounded up to seconds; 0 = unchanged. At the
+	// limit the kernel sends SIGXCPU, and SIGKILL a second of processor time later. CPU is for jobs of limited
+	// length.
 	CPU time.Duration
 }
 
-// Process is a running child, or one that has ended. Its methods may be called concurrently.
+// Process is a running or ended child. Its methods may be called concurrently.
 type Process struct {
-	// Stdout is the read end of the child's standard output. It supports read deadlines. Stop closes it, so
+	// Stdout is the read end of the child's standard output, with support for read deadlines. Stop closes Stdout, so
 	// that a blocked Read returns os.ErrClosed.
 	Stdout *os.File
-	// Stdin is the write end of the child's standard input; nil unless Spec.Stdin was set. Stop closes it.
+	// Stdin is the write end of the child's standard input; nil unless Spec.Stdin was set. Stop closes Stdin.
 	Stdin *os.File
 
 	name   string
@@ -94,7 +98,8 @@ type Process struct {
 
 	stopWatching func() bool // the context
 
-	// mu is held while sending a signal and while reaping, so that no signal is sent to a pid that is no longer the child's.
+	// mu is held while sending a signal and while reaping, so that no signal is sent to a pid after the kernel has
+	// reused the pid.
 	mu         sync.Mutex
 	reaped     bool
 	cpu        time.Duration // valid when reaped
@@ -104,11 +109,11 @@ type Process struct {
 
 var live atomic.Int64
 
-// Live returns how many children have been started and not yet been reaped. It is for leak tests and metrics.
+// Live returns the number of children started and not yet reaped, for leak tests and metrics.
 func Live() int { return int(live.Load()) }
 
-// Start starts a child. When ctx ends, the child is stopped as by Stop(Spec.Grace). The caller must call Stop
-// also for a child that has ended by itself, because it closes Stdout.
+// Start starts a child. The end of ctx stops the child like Stop(Spec.Grace). The caller must call Stop even after
+// the child has ended by itself, because Stop closes Stdout.
 //
 // The error wraps exec.ErrNotFound or fs.ErrNotExist when the program does not exist.
 func Start(ctx context.Context, spec Spec) (*Process, error) {
@@ -142,13 +147,14 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 	attr := &os.ProcAttr{
-		Dir:   spec.Dir,
-		Env:   (&exec.Cmd{Env: spec.Env}).Environ(), // without variables that a later one replaces: programs differ in which of two they take
+		Dir: spec.Dir,
+		// without replaced variables: programs differ in the duplicate they use
+		Env:   (&exec.Cmd{Env: spec.Env}).Environ(),
 		Files: append([]*os.File{pipes.childIn, pipes.childOut, pipes.childErr}, spec.ExtraFiles...),
 		Sys:   sysProcAttr(),
 	}
 	conn, err := pipes.err.SyscallConn()
-	if err != nil { // never of a pipe that is open
+	if err != nil { // impossible for an open pipe
 		panic(err)
 	}
 	p := &Process{
@@ -190,7 +196,7 @@ func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
 		return err
 	}
 	limited := make(chan error)
-	go func() { limited <- spec.Limits.set(proc.Pid) }() // on another thread: a confined one may not
+	go func() { limited <- spec.Limits.set(proc.Pid) }() // on another thread: a confined thread may not
 	if err := <-limited; err != nil {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
@@ -201,8 +207,8 @@ func (p *Process) start(mark, path string, spec Spec, attr *os.ProcAttr) error {
 	return nil
 }
 
-// supervise reaps the child and reads its standard error. It is the child's only long-lived goroutine besides the
-// reader of standard error, and the one that has started it.
+// supervise reaps the child and reads its standard error. Besides the reader of standard error and the caller of
+// Start, supervise is the child's only long-lived goroutine.
 func (p *Process) supervise(stderr *os.File) {
 	read := make(chan struct{})
 	go func() {
@@ -215,12 +221,12 @@ func (p *Process) supervise(stderr *os.File) {
 
 	p.stopWatching()
 	removed := make(chan struct{})
-	go func() { // on another thread: this one is confined like the child
+	go func() { // on another thread: this thread is confined like the child
 		defer close(removed)
 		endOrphans()
 		removeTemp(p.temp)
 	}()
-	// The deadline loses no output of the child itself, which is already in the pipe.
+	// The deadline loses no output of the child: the output is already in the pipe.
 	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
 	<-read
 	<-removed
@@ -231,8 +237,8 @@ func (p *Process) supervise(stderr *os.File) {
 	close(p.done)
 }
 
-// Write writes all parts to Stdin, which must be open, and blocks while the pipe is full. On Linux they go into the pipe
-// with one system call, as far as there is room. It is for one goroutine at a time.
+// Write writes all parts to Stdin, which must be open, and blocks while the pipe is full. On Linux one system call
+// writes as many bytes as fit into the pipe. Calls must not overlap.
 func (p *Process) Write(parts ...[]byte) (err error) {
 	if p.writer == nil {
 		if p.writer, err = newStdinWriter(p.Stdin); err != nil {
@@ -242,11 +248,11 @@ func (p *Process) Write(parts ...[]byte) (err error) {
 	return p.writer.write(parts)
 }
 
-// Pid returns the child's process id, which is also the id of its group.
+// Pid returns the child's process id, equal to the id of its group.
 func (p *Process) Pid() int { return p.pid }
 
-// CPU returns the processor time that the child has used so far; after its end, with that of the processes it has waited for.
-// Elsewhere than on Linux it is 0 until the end.
+// CPU returns the processor time used by the child so far; after its end, including the processes waited for by the
+// child. Except on Linux, CPU returns 0 until the end.
 func (p *Process) CPU() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +262,7 @@ func (p *Process) CPU() time.Duration {
 	return cpuClock(p.pid)
 }
 
-// ended notes that the child was reaped. mu is held.
+// ended records that the child was reaped. The caller holds mu.
 func (p *Process) ended(state *os.ProcessState) {
 	p.reaped = true
 	if state != nil {
@@ -267,8 +273,8 @@ func (p *Process) ended(state *os.ProcessState) {
 // Done is closed when the child has been reaped and its standard error has been read to the end.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the child to end. It returns nil after exit status 0, else an *ExitError. It may be called
-// any number of times, from any goroutine, or never.
+// Wait waits for the child to end. The result is nil after exit status 0, else an *ExitError. Wait may be called any
+// number of times, from any goroutine, or never.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -277,12 +283,12 @@ func (p *Process) Wait() error {
 // Stderr returns the kept end of standard error so far.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// ReadStderr reads what stands in standard error. Afterwards Spec.OnStderr has been called with all lines that the child
-// wrote before the output that the caller has read. It costs one system call, and does not wait for the child.
-// Spec.OnStderr, which it calls, must not call it.
+// ReadStderr reads the bytes now in standard error. Afterwards Spec.OnStderr has been called with all lines that the
+// child wrote before the output already read by the caller. ReadStderr costs one system call, and does not wait for
+// the child. Spec.OnStderr must not call ReadStderr.
 func (p *Process) ReadStderr() { p.stderr.readNow() }
 
-// Signal sends sig to the whole group. It returns os.ErrProcessDone when the child has been reaped.
+// Signal sends sig to the whole group. The error is os.ErrProcessDone after the child has been reaped.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -292,10 +298,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return syscall.Kill(-p.pid, sig)
 }
 
-// Stop ends the child and releases its resources: it sends SIGTERM to the group, closes this process's ends of the
-// pipes (which ends a child blocked in writing), sends SIGKILL after grace, and waits until the child has been reaped. A grace of 0 or
-// less sends SIGKILL at once. It returns what Wait returns, an *ExitError after a signal, which callers may
-// ignore. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
+// Stop ends the child and releases its resources: Stop sends SIGTERM to the group, closes this process's ends of the
+// pipes (which ends a child blocked in writing), sends SIGKILL after grace, and waits until the child has been
+// reaped. With grace <= 0, Stop sends SIGKILL at once. The result is as for Wait: an *ExitError after a signal, which
+// callers may ignore. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
 func (p *Process) Stop(grace time.Duration) error {
 	p.signalStop(grace)
 	p.closePipes.Do(func() {

@@ -37,7 +37,7 @@ func waitGone(t *testing.T, pid int) {
 	}
 }
 
-// limit sets the limit of files of another process to what it is.
+// limit sets the limit of files of another process to its present value.
 func limit(pid int) error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
@@ -46,7 +46,7 @@ func limit(pid int) error {
 	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &now, nil)
 }
 
-// A confined child can have no capabilities, whoever its user is, and still change its own limits.
+// A confined child can have no capabilities, under any user, and still change its own limits.
 func TestNoCapabilities(t *testing.T) {
 	needSandbox(t)
 	for _, none := range []bool{true, false} {
@@ -69,7 +69,6 @@ func TestNoCapabilities(t *testing.T) {
 	}
 }
 
-// No child makes a core dump, and this process keeps its own limit.
 func TestNoCoreDumps(t *testing.T) {
 	var before, after unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
@@ -96,8 +95,8 @@ func TestNoCoreDumps(t *testing.T) {
 	}
 }
 
-// onEndingThread runs f on a thread that ends right after it. The main thread never ends: a goroutine that runs on it
-// keeps it and tries again with another goroutine.
+// onEndingThread runs f on a thread that ends right afterwards. Because the main thread never ends, a goroutine on
+// the main thread keeps the thread and tries again with another goroutine.
 func onEndingThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -127,7 +126,8 @@ func threadEnded(t *testing.T, tid int) {
 	}
 }
 
-// A child survives the end of the thread that called Start, though the kernel kills children with the thread that forked them.
+// A child survives the end of the thread that called Start, though the kernel kills children with the thread that
+// forked them.
 func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
 	var p *child.Process
 	var err error

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	case "reach":
 		reach()
 		return
-	case "leaving parent": // prints what its second child says; the first one is confined
+	case "leaving parent": // prints the output of its second child; the first is confined
 		if child.SandboxError() == nil {
 			if p, err := child.Start(context.Background(), child.Spec{Path: "true", Sandbox: &child.Sandbox{Read: system}}); err == nil {
 				_ = p.Stop(0)
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// sh runs a shell script as a child and stops it with the test.
+// sh runs a shell script as a child and stops the child at the end of the test.
 func sh(t *testing.T, ctx context.Context, script string, change ...func(*child.Spec)) *child.Process {
 	t.Helper()
 	spec := child.Spec{Path: "/bin/sh", Args: []string{"-c", script}}
@@ -102,7 +102,7 @@ func TestOutputAndExitStatusZero(t *testing.T) {
 	}
 }
 
-// TestCPU: the processor time of a child grows while it runs, on Linux, and stays after its end.
+// On Linux the processor time of a child grows while the child runs, and is kept after its end.
 func TestCPU(t *testing.T) {
 	p := sh(t, t.Context(), `while :; do echo; done`)
 	buffer := make([]byte, 1<<10)
@@ -121,7 +121,7 @@ func TestCPU(t *testing.T) {
 	last := p.CPU()
 	_ = p.Stop(0)
 	end := p.CPU()
-	if end == 0 || end < last-time.Millisecond { // it is rounded to microseconds
+	if end == 0 || end < last-time.Millisecond { // the final time is rounded to microseconds
 		t.Errorf("%v at its end, and %v before", end, last)
 	}
 	if again := p.CPU(); again != end {
@@ -166,7 +166,7 @@ func readLine(t *testing.T, p *child.Process) string {
 }
 
 func TestStopKillsAChildThatIgnoresSIGTERM(t *testing.T) {
-	// The shell ignores SIGTERM, and so does its own child, which inherits that.
+	// The shell ignores SIGTERM, and its own child inherits this setting.
 	p := sh(t, t.Context(), `trap '' TERM; sleep 1000 & echo $!; wait`)
 	grandchild, _ := strconv.Atoi(readLine(t, p))
 	var ee *child.ExitError
@@ -196,7 +196,7 @@ func TestStopIsIdempotentAndConcurrent(t *testing.T) {
 }
 
 func TestStopUnblocksReaderAndChildStuckInWriting(t *testing.T) {
-	// The child fills the pipe and ignores SIGTERM: only the closed pipe can end it before the long grace.
+	// The child fills the pipe and ignores SIGTERM: only the closed pipe can end the child before the long grace.
 	p := sh(t, t.Context(), `trap '' TERM; exec cat /dev/zero`)
 	if _, err := io.ReadFull(p.Stdout, make([]byte, 1)); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestGrandchildOutsideTheGroupDoesNotDelayWait(t *testing.T) {
 	outside, _ := strconv.Atoi(readLine(t, p))
 	_, _ = io.WriteString(p.Stdin, "go\n")
 	defer func() { _ = syscall.Kill(outside, syscall.SIGKILL) }()
-	if err := p.Wait(); err != nil { // it holds stderr open for 1000 s
+	if err := p.Wait(); err != nil { // the grandchild holds stderr open for 1000 s
 		t.Fatal(err)
 	}
 	if p.Stderr() != "last\n" {
@@ -360,7 +360,7 @@ func TestStdinFile(t *testing.T) {
 
 func TestPipeIsEnlarged(t *testing.T) {
 	wrote := make(chan string, 1)
-	// The child writes 200 KB although nobody reads them.
+	// The child writes 200 KB although nobody reads the pipe.
 	_ = sh(t, t.Context(), `head -c 200000 /dev/zero; echo done >&2; exec sleep 1000`, func(s *child.Spec) {
 		s.PipeSize = 256 << 10
 		s.OnStderr = func(l []byte) { wrote <- string(l) }
@@ -401,7 +401,7 @@ func TestVeryLongLineArrivesInPieces(t *testing.T) {
 	}
 }
 
-// The kernel kills a child when its parent is killed. The parent is a process of its own here.
+// The kernel kills a child when its parent is killed. The parent is a separate process here.
 func TestChildDiesWhenItsParentIsKilled(t *testing.T) {
 	diesWithItsParent(t, "parent")
 }
@@ -430,7 +430,7 @@ func diesWithItsParent(t *testing.T, role string) {
 	waitGone(t, pid)
 }
 
-// Of two variables of a name, the child has the later one only: Python takes the first, a shell the last.
+// Of two variables with the same name, the child has only the later: Python takes the first, a shell the last.
 func TestLaterVariableHolds(t *testing.T) {
 	p, err := child.Start(t.Context(), child.Spec{Path: "env", Env: []string{"A=1", "B=1", "A=2"}})
 	if err != nil {
@@ -494,8 +494,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// What the child wrote to standard error is known before the output that came after it, also when the goroutine that
-// reads it has not run.
+// The child's standard error is read before the output written afterwards, even when the reading goroutine has not
+// run.
 func TestReadStderr(t *testing.T) {
 	lines := 0
 	p := sh(t, t.Context(), `i=0; while [ $i -lt 500 ]; do echo line >&2; echo out; read -r go; i=$((i+1)); done; exec cat`,
@@ -520,7 +520,7 @@ func TestReadStderr(t *testing.T) {
 	p.ReadStderr() // does nothing
 }
 
-// BenchmarkReadStderr is what a child that has written nothing costs.
+// BenchmarkReadStderr is the cost for a child that has written nothing.
 func BenchmarkReadStderr(b *testing.B) {
 	p, err := child.Start(b.Context(), child.Spec{Path: "sleep", Args: []string{"1000"}})
 	if err != nil {

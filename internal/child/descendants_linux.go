@@ -18,36 +18,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that a child has started in a session of its own is in no group of the child. When its parent ends, the kernel makes
-// it a child of the next ancestor that adopts orphans, or of init. Adopt makes this process that ancestor.
+// A process started by a child in a new session is not in the child's group. When its parent ends, the kernel makes
+// the process a child of the nearest ancestor that adopts orphans, or of init. Adopt makes this process adopt
+// orphans.
 
 const (
 	markName   = "_MILLRACE_CHILD="
-	endLimit   = 2 * time.Second       // for the end of the descendants of a child that has ended
-	endPause   = time.Millisecond      // between two looks at them
+	endLimit   = 2 * time.Second       // for the end of the descendants of an ended child
+	endPause   = time.Millisecond      // between two looks at the descendants
 	reapPause  = 50 * time.Millisecond // at least, between two looks for ended orphans
-	maxEnviron = 4 << 20               // bytes of the variables of a process that are read
+	maxEnviron = 4 << 20               // most bytes read of a process's variables
 )
 
-// family are the children of this process that Start has started.
+// family are the children of this process started by Start.
 var family = struct {
-	starting sync.RWMutex // held for reading from the start of a child until it is entered
+	starting sync.RWMutex // held for reading from the start of a child until its entry in marks
 	mu       sync.Mutex
-	marks    map[int]string // of children that are not reaped, by process id
+	marks    map[int]string // of unreaped children, by process id
 	started  uint64
 	adopts   atomic.Bool
 	ending   sync.Mutex // held while orphans are looked for
 }{marks: map[int]string{}}
 
-// serverMark is what the marks of all children of this process begin with: the namespace of process ids, the id, and when this
-// process started, so that a later process with the same id is another one.
+// serverMark is the common beginning of the marks of this process's children: the namespace of process ids, the id,
+// and the start time of this process, to distinguish a later process with the same id.
 var serverMark = sync.OnceValue(func() string {
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	st, _ := readStat(os.Getpid())
 	return fmt.Sprintf("%s/%d/%s/", namespace, os.Getpid(), st.start)
 })
 
-// newMark returns what tells the descendants of a child from those of others. The calling thread must not be confined.
+// newMark returns a mark that distinguishes the descendants of a child. The calling thread must not be confined.
 func newMark() string {
 	family.mu.Lock()
 	defer family.mu.Unlock()
@@ -55,7 +56,7 @@ func newMark() string {
 	return serverMark() + strconv.FormatUint(family.started, 10)
 }
 
-// startMarked starts a process and enters it, so that it is not taken for an orphan.
+// startMarked starts a process and enters the process in family, so that it is not taken for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
 	attr.Env = append(attr.Env, markName+mark)
 	family.starting.RLock()
@@ -69,16 +70,17 @@ func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Proce
 	return proc, err
 }
 
-// forget removes a child that was reaped.
+// forget removes a reaped child.
 func forget(pid int) {
 	family.mu.Lock()
 	delete(family.marks, pid)
 	family.mu.Unlock()
 }
 
-// Adopt makes this process the parent of the descendants of its children whose own parent has ended, so that they are ended with
-// the child and reaped. It is for a program that starts its processes by Start only, or in its own process group: it changes the
-// whole process. It holds until this process ends; ctx ends the reaping of orphans that end by themselves.
+// Adopt makes this process the parent of orphaned descendants of its children, so that these descendants are ended
+// with the child and reaped. Adopt changes the whole process: a program that adopts must start its processes only by
+// Start, or in its own process group. The adoption lasts until this process ends; the end of ctx stops the reaping of
+// orphans that end by themselves.
 func Adopt(ctx context.Context) error {
 	if _, err := directChildren(); err != nil {
 		return fmt.Errorf("list of children: %w", err)
@@ -108,7 +110,7 @@ func Adopt(ctx context.Context) error {
 	return nil
 }
 
-// endOrphans ends the descendants of children that have ended, and waits for their end, but not for long.
+// endOrphans kills the descendants of ended children, and waits at most endLimit for their end.
 func endOrphans() {
 	if !family.adopts.Load() {
 		return
@@ -118,15 +120,15 @@ func endOrphans() {
 	}
 }
 
-// visitOrphans reaps orphans that have ended and, with kill, kills those whose child has ended. It returns how many it has
-// killed or reaped: their children may have become orphans since the orphans were listed.
+// visitOrphans reaps ended orphans and, with kill, kills the orphans whose child has ended. The result is the number
+// of orphans killed or reaped: their children may have become orphans since the listing.
 func visitOrphans(kill bool) (ended int) {
 	family.ending.Lock()
 	defer family.ending.Unlock()
 	own := os.Getpid()
 	for _, pid := range orphans() {
 		st, err := readStat(pid)
-		if err != nil || st.parent != own || st.group == unix.Getpgrp() { // the last: what this program has started otherwise
+		if err != nil || st.parent != own || st.group == unix.Getpgrp() { // its own group: not started by Start
 			continue
 		}
 		switch {
@@ -134,14 +136,14 @@ func visitOrphans(kill bool) (ended int) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 			ended++
 		case kill && abandoned(pid):
-			_ = unix.Kill(pid, unix.SIGKILL) // its id is its own until it is reaped, here
+			_ = unix.Kill(pid, unix.SIGKILL) // no reuse of the id before the reaping here
 			ended++
 		}
 	}
 	return ended
 }
 
-// orphans returns the children of this process that Start has not started.
+// orphans returns the children of this process not started by Start.
 func orphans() (pids []int) {
 	family.starting.Lock()
 	defer family.starting.Unlock()
@@ -159,9 +161,10 @@ func orphans() (pids []int) {
 	return pids
 }
 
-// abandoned reports whether an orphan descends from a child that has ended. An orphan that has cleared its variables is recognised
-// by no_new_privs, which all children have from the start. Where this process has no_new_privs too, the orphan is recognised by the
-// children's limit of core dumps. Without its variables, an orphan may also descend from a child that runs.
+// abandoned reports whether an orphan descends from an ended child. An orphan that has cleared its variables is
+// recognised by no_new_privs, set in all children from the start. If this process has no_new_privs too, the
+// children's limit of core dumps identifies the orphan. An orphan without its variables may also descend from a
+// running child.
 func abandoned(pid int) bool {
 	if mark := markOf(pid); mark != "" {
 		return !lives(mark)
@@ -176,13 +179,13 @@ func abandoned(pid int) bool {
 	return its == childCore && own != childCore
 }
 
-// noNewPrivs reports whether a process cannot get rights by its programs.
+// noNewPrivs reports whether a process cannot gain rights by executing programs.
 func noNewPrivs(pid string) bool {
 	text, _ := os.ReadFile("/proc/" + pid + "/status")
 	return bytes.Contains(text, []byte("\nNoNewPrivs:\t1\n"))
 }
 
-// lives reports whether the child of a mark runs, which may be that of another process.
+// lives reports whether the child of a mark runs. The child may belong to another process.
 func lives(mark string) bool {
 	if strings.HasPrefix(mark, serverMark()) {
 		family.mu.Lock()
@@ -197,7 +200,7 @@ func lives(mark string) bool {
 	f := strings.Split(mark, "/")
 	namespace, _, _ := strings.Cut(serverMark(), "/")
 	if len(f) != 4 || f[0] != namespace {
-		return true // which cannot be known here
+		return true // unknown here
 	}
 	pid, err := strconv.Atoi(f[1])
 	if err != nil {
@@ -210,7 +213,7 @@ func lives(mark string) bool {
 	return f[2] == "" || st.start == f[2]
 }
 
-// markOf returns the mark of a process; "" = it has none that can be read.
+// markOf returns the mark of a process; "" = no readable mark.
 func markOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || len(text) > maxEnviron {
@@ -224,8 +227,9 @@ func markOf(pid int) string {
 	return ""
 }
 
-// KillLeft kills processes that descend from children of a process that has ended, by SIGKILL or otherwise, and returns their names.
-// It finds those of this user and this namespace of process ids that have kept the variables of the child.
+// KillLeft kills the processes left by the children of a process that has ended in any way, even by SIGKILL, and
+// returns their names. KillLeft finds processes of this user and this namespace of process ids that have kept the
+// child's variables.
 func KillLeft(ctx context.Context) (killed []string, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -252,7 +256,7 @@ func KillLeft(ctx context.Context) (killed []string, err error) {
 		if wrong != nil {
 			continue
 		}
-		if markOf(pid) == mark { // it is still the process that was looked at
+		if markOf(pid) == mark { // the id still belongs to the same process
 			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			if wrong = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); wrong == nil {
 				killed = append(killed, fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), pid))

@@ -15,7 +15,8 @@ import (
 	"millrace/internal/child"
 )
 
-// A session is begun as the child of the program, by a double fork, and without the program's variables. Each says its process id.
+// A session is begun as the child of the program, by a double fork, and without the program's variables. Each prints
+// its process id.
 const (
 	direct  = "setsid sh -c 'echo $$; exec sleep 300' & "
 	double  = "(setsid sh -c 'echo $$; exec sleep 300' &) ; "
@@ -42,10 +43,11 @@ func pids(t *testing.T, p *child.Process, n int) (ids []int) {
 
 func there(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// Descendants of a child in sessions of their own are ended and reaped with it, and those of others stay. Orphans that end are reaped.
+// Descendants of a child in new sessions are ended and reaped with the child; descendants of other children stay.
+// Orphans that end are reaped.
 func TestDescendants(t *testing.T) {
 	const adopts = "CHILD_TEST_ADOPTS"
-	if os.Getenv(adopts) == "" { // Adopt changes the whole process: another one does it
+	if os.Getenv(adopts) == "" { // Adopt changes the whole process, so another process calls Adopt
 		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDescendants$")
 		c.Env = append(os.Environ(), adopts+"=1")
 		if out, err := c.CombinedOutput(); err != nil {
@@ -102,7 +104,7 @@ func TestDescendants(t *testing.T) {
 	}
 }
 
-// KillLeft kills what a process that was killed has left, and nothing of a process that lives.
+// KillLeft kills the processes left by a killed process, and none of a living process.
 func TestKillLeft(t *testing.T) {
 	own := pids(t, sh(t, t.Context(), double+"exec sleep 300"), 1)
 	defer func() { _ = syscall.Kill(own[0], syscall.SIGKILL) }()
@@ -130,7 +132,8 @@ func TestKillLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
-	// Its variables cannot be read while it executes sleep. A server of another test may kill it first.
+	// The variables of the process cannot be read during the exec of sleep. A server of another test may kill the
+	// process first.
 	for limit := time.Now().Add(30 * time.Second); there(left); {
 		if killed, err := child.KillLeft(t.Context()); err != nil || time.Now().After(limit) {
 			t.Fatalf("%v, %v: want %s", killed, err, name)

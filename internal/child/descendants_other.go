@@ -15,10 +15,10 @@ func startMarked(_, path string, args []string, attr *os.ProcAttr) (*os.Process,
 
 func forget(int) {}
 
-// Adopt does nothing: it is for Linux.
+// Adopt does nothing: adoption needs Linux.
 func Adopt(context.Context) error { return nil }
 
 func endOrphans() {}
 
-// KillLeft does nothing: it is for Linux.
+// KillLeft does nothing: it needs Linux.
 func KillLeft(context.Context) ([]string, error) { return nil, nil }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// ExitError says how a child ended when it did not end with status 0.
+// ExitError describes the end of a child with a status other than 0.
 type ExitError struct {
 	// Name is the program as given in Spec.Path.
 	Name string
@@ -16,7 +16,8 @@ type ExitError struct {
 	Signal syscall.Signal
 	// Stopped is true when Stop or the end of the context stopped the child.
 	Stopped bool
-	// LastLines are the last lines of standard error, at most three, joined by " | ". They often hold the reason.
+	// LastLines are the last lines of standard error, at most three, joined by " | ". The lines often contain the
+	// reason.
 	LastLines string
 	// Err is set when waiting itself failed.
 	Err error
@@ -29,7 +30,7 @@ func (e *ExitError) Error() string {
 	return e.Name + ": " + e.How() + ": " + e.LastLines
 }
 
-// How says how the child ended, without what it has written.
+// How describes the end of the child, without the child's output.
 func (e *ExitError) How() string {
 	switch {
 	case e.Err != nil:

@@ -24,7 +24,7 @@ func (l Limits) set(pid int) error {
 	set := func(resource int, name string, n uint64) error {
 		return setTo(resource, name, unix.Rlimit{Cur: n, Max: n})
 	}
-	// most sets a limit to n, or to the hard limit that the process has inherited when it is lower: only root may raise it.
+	// most sets a limit to n, or to the inherited hard limit if lower: only root may raise a hard limit.
 	most := func(resource int, name string, n uint64) error {
 		var own unix.Rlimit
 		if err := unix.Prlimit(pid, resource, nil, &own); err != nil {
@@ -42,7 +42,7 @@ func (l Limits) set(pid int) error {
 	if err == nil && l.NoWrites {
 		err = set(unix.RLIMIT_FSIZE, "file size", 0)
 	}
-	if err == nil { // a core dump has secrets in it. With 0, the kernel would still give one to a program of core_pattern.
+	if err == nil { // core dumps contain secrets. With 0, the kernel would still pipe them to a core_pattern program.
 		err = setTo(unix.RLIMIT_CORE, "core dumps", childCore)
 	}
 	if err == nil && l.CPU > 0 {
@@ -58,12 +58,12 @@ func (l Limits) set(pid int) error {
 	return err
 }
 
-// setNice lowers the priority of a process that was just started, and leads a group: the threads of a group are
-// changed together, those of a process are not.
+// setNice lowers the priority of a process that was just started and leads a group: setting the group changes all
+// threads at once, setting the process does not.
 func setNice(pid, by int) error {
 	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err == nil {
-		err = unix.Setpriority(unix.PRIO_PGRP, pid, 20-own+by) // what the system call returns is 20 less the nice value
+		err = unix.Setpriority(unix.PRIO_PGRP, pid, 20-own+by) // the system call returns 20 minus the nice value
 	}
 	if err != nil {
 		return fmt.Errorf("priority: %w", err)
@@ -71,8 +71,8 @@ func setNice(pid, by int) error {
 	return nil
 }
 
-// NearLimit reports whether the child has come close to Limits.AddressSpace, to within an eighth. A program that gets no
-// memory need not end.
+// NearLimit reports whether the child has come within an eighth of Limits.AddressSpace. A program without memory need
+// not end.
 func (p *Process) NearLimit() bool {
 	if p.space == 0 {
 		return false

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child has its limits, and this process keeps its own.
+// A child has its limits, and this process keeps its own limits.
 func TestLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "written")
 	p, err := Start(t.Context(), Spec{
@@ -58,7 +58,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHardLimit: a child of a process with a hard limit of its own (ulimit -v) starts, and has the lower limit.
+// A child of a process with a hard limit (ulimit -v) starts, and has the lower limit.
 func TestHardLimit(t *testing.T) {
 	const asked = "MILLRACE_HARD_LIMIT"
 	if os.Getenv(asked) == "" {
@@ -82,7 +82,7 @@ func TestHardLimit(t *testing.T) {
 	}
 }
 
-// A child that has used its processor time is ended by the kernel, and one that catches the first signal, too.
+// The kernel ends a child that has used its processor time, even if the child catches the first signal.
 func TestLimitOfProcessorTime(t *testing.T) {
 	for script, signal := range map[string]syscall.Signal{
 		`while :; do :; done`:               syscall.SIGXCPU,
@@ -105,7 +105,7 @@ func TestLimitOfProcessorTime(t *testing.T) {
 	}
 }
 
-// A child that has taken nearly all that it may is told from others.
+// NearLimit is true only for a child that has taken nearly all of its address space.
 func TestNearLimit(t *testing.T) {
 	p, err := Start(t.Context(), Spec{
 		Path: testneeds.Python(t), Args: []string{"-c", "input()\nkept = []\ntry:\n while True: kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},

@@ -2,27 +2,29 @@ package child
 
 import "runtime"
 
-// Sandbox is all that a child may reach beside its program, /dev/null, Spec.Temp, the descriptors that it is given, and
-// memory: it reads and writes nothing else, nor changes the limits of other processes. It cannot be left, and holds for the
-// child's own children. It needs what [SandboxError] looks for. Paths that do not exist are left out.
+// Sandbox lists the resources a child may reach beside its program, /dev/null, Spec.Temp, the descriptors passed to
+// the child, and memory. The child reads and writes nothing else, and cannot change the limits of other processes.
+// The child cannot leave the Sandbox, and the child's own children inherit the Sandbox. [SandboxError] reports
+// whether this machine supports a Sandbox. Missing paths are ignored.
 type Sandbox struct {
-	// Read are files, and folders with all in them, that it may read and execute.
+	// Read are files, and folders with their contents, that the child may read and execute.
 	Read []string
-	// List are folders in which, and below which, it may read the names of files, and not what is in them.
+	// List are folders in which, and below which, the child may read the names but not the contents of files.
 	List []string
-	// Write are files, devices, and folders with all in them, that it may read, execute, change, make and remove.
+	// Write are files, devices, and folders with their contents, that the child may read, execute, change, make and
+	// remove.
 	Write []string
-	// NoCapabilities takes all capabilities away, those of root included.
+	// NoCapabilities takes all capabilities away, even from root.
 	NoCapabilities bool
-	// Network allows all of the network. Otherwise there are no sockets, but for TCP to the ports Connect, at any
+	// Network allows the whole network. Otherwise there are no sockets, except for TCP to the ports Connect, at any
 	// address (to any port where [LandlockABI] is less than 4).
 	Network bool
 	Connect []uint16
 }
 
-// onOwnThread runs f in a goroutine on a thread that nothing else uses, and that ends with f: what f changes of the
-// thread holds for the children that f starts, and for nothing else. Linux kills a child with the thread that
-// started it, so f must wait for its children.
+// onOwnThread runs f in a goroutine on an exclusive thread that ends with f: changes of the thread by f apply only to
+// the children started by f. Linux kills a child with the thread that started the child, so f must wait for its
+// children.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
@@ -30,7 +32,7 @@ func onOwnThread(f func()) {
 			f()
 			return
 		}
-		// This one never ends. While it is locked, another goroutine is on another thread.
+		// The main thread never ends. While it is locked, another goroutine runs on another thread.
 		locked := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()

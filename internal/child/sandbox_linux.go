@@ -13,7 +13,7 @@ import (
 
 func isFirstThread() bool { return unix.Gettid() == os.Getpid() }
 
-// LandlockABI returns the version of the kernel's Landlock, 0 where there is none.
+// LandlockABI returns the version of the kernel's Landlock, 0 without Landlock.
 var LandlockABI = sync.OnceValue(func() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -22,12 +22,12 @@ var LandlockABI = sync.OnceValue(func() int {
 	return int(v)
 })
 
-// SandboxError returns what this machine lacks for a Sandbox; nil for nothing.
+// SandboxError returns the features missing on this machine for a Sandbox; nil if none.
 func SandboxError() error {
 	if LandlockABI() == 0 {
 		return errors.New("the kernel has no Landlock: it needs Linux 5.13 with landlock among its security modules, and a container that does not forbid it")
 	}
-	// The address is no filter, which the kernel says when it knows filters.
+	// A null filter address is an error; a kernel with filters reports EFAULT.
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, 0, 0, 0); auditArch == 0 || !errors.Is(err, unix.EFAULT) {
 		return errors.New("the kernel has no filters of system calls (seccomp) for this processor")
 	}
@@ -35,15 +35,15 @@ func SandboxError() error {
 }
 
 const (
-	// firstRights are those that version 1 of Landlock knows.
+	// firstRights are the rights known to version 1 of Landlock.
 	firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// fileRights are those that can be given to what is no folder.
+	// fileRights are the rights applicable to files other than folders.
 	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// confine makes the calling thread, which must be one of onOwnThread, and the children that it starts, unable to get
-// rights that this process has not, as by programs with the set-user-ID bit; and confines them to s, if there is one.
+// confine prevents the calling thread (of onOwnThread) and the children it starts from gaining rights beyond this
+// process, for example by programs with the set-user-ID bit; and confines them to s unless s is nil.
 func (s *Sandbox) confine(program string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
@@ -57,7 +57,7 @@ func (s *Sandbox) confine(program string) error {
 	if err := s.landlock(program); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if s.NoCapabilities { // after Landlock, which opens the paths
+	if s.NoCapabilities { // after Landlock, because Landlock opens the paths
 		if err := dropCapabilities(); err != nil {
 			return fmt.Errorf("capabilities: %w", err)
 		}
@@ -80,13 +80,13 @@ func (s *Sandbox) confine(program string) error {
 // dropCapabilities takes all capabilities from the calling thread. An exec gives none back, also to root, because of no_new_privs.
 func dropCapabilities() error {
 	header, has, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}, [2]unix.CapUserData{}
-	if err := unix.Capget(&header, &has[0]); err != nil || has == none { // filters of systemd refuse what follows
+	if err := unix.Capget(&header, &has[0]); err != nil || has == none { // filters of systemd refuse the call below
 		return err
 	}
 	return unix.Capset(&header, &none[0])
 }
 
-// landlock confines the files, and where the kernel can, connections, and signals to other processes.
+// landlock confines access to files, and, if supported by the kernel, connections and signals to other processes.
 func (s *Sandbox) landlock(program string) error {
 	abi := LandlockABI()
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: firstRights}
@@ -145,7 +145,8 @@ func (s *Sandbox) landlock(program string) error {
 
 const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 
-// allow gives rights to a file, which takes those of files, or to a folder and all in it; to nothing where there is none.
+// allow gives rights to a folder and its contents, or to a file (only the rights of files); nothing for a missing
+// path.
 func allow(rules int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	switch {
@@ -173,19 +174,21 @@ func addRule(rules, kind int, rule unsafe.Pointer) error {
 	return nil
 }
 
-// sockets are those that a filter of system calls allows. Landlock knows TCP only, and not all ways to connect.
+// sockets are the kinds of sockets allowed by a filter of system calls. Landlock knows TCP only, and not all ways to
+// connect.
 type sockets int
 
 const (
 	none    sockets = iota
-	tcp             // over IPv4, that connect
+	tcp             // over IPv4, only to connect
 	network         // all
 )
 
 var noSockets, tcpOnly, anySockets = callFilter(none), callFilter(tcp), callFilter(network)
 
-// callFilter returns a filter that refuses other sockets, and io_uring, which makes sockets, too. It also refuses to change the
-// limits of other processes of the same user, by which the kernel ends them: Landlock does not.
+// callFilter returns a filter that refuses sockets other than may, and io_uring, because io_uring can make sockets,
+// too. The filter also prevents changing the limits of other processes of the same user, because the kernel could end
+// them by such a limit: Landlock does not prevent this.
 func callFilter(may sockets) []unix.SockFilter {
 	const (
 		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -195,7 +198,7 @@ func callFilter(may sockets) []unix.SockFilter {
 		anyBit   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 		number   = 0       // offsets in struct seccomp_data
 		arch     = 4       //
-		argument = 16      // each has 8 bytes, the lower half of which comes first
+		argument = 16      // 8 bytes each, the lower half first
 		x32      = 1 << 30 // calls of another interface, on amd64
 		kind     = 0xf     // of the type of a socket, without flags
 	)
@@ -224,7 +227,8 @@ func callFilter(may sockets) []unix.SockFilter {
 		unix.SockFilter{Code: load, K: argument + 8}, unix.SockFilter{Code: and, K: kind}, unix.SockFilter{Code: equal, Jt: 1, K: unix.SOCK_STREAM}, refuse,
 		unix.SockFilter{Code: load, K: argument + 16}, unix.SockFilter{Code: equal, Jt: 2, K: 0}, unix.SockFilter{Code: equal, Jt: 1, K: unix.IPPROTO_TCP}, refuse,
 		allow)
-	for _, send := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} { // which connect, with a flag
+	// with this flag the calls can connect
+	for _, send := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} {
 		call(send.nr, unix.SockFilter{Code: load, K: argument + 8*send.flags}, unix.SockFilter{Code: anyBit, Jf: 1, K: unix.MSG_FASTOPEN}, refuse, allow)
 	}
 	return append(f, allow)

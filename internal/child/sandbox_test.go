@@ -19,10 +19,11 @@ import (
 	"millrace/internal/child"
 )
 
-// system are folders with what programs need to start.
+// system are folders with files needed by programs to start.
 var system = []string{"/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"}
 
-// reach tries what the variable CHILD_TEST_TRY says, in lines such as "read /etc/passwd", and says how each went.
+// reach makes the attempts listed in the variable CHILD_TEST_TRY, lines such as "read /etc/passwd", and prints the
+// results.
 func reach() {
 	for line := range strings.Lines(os.Getenv("CHILD_TEST_TRY")) {
 		line = strings.TrimSpace(line)
@@ -73,7 +74,7 @@ func reach() {
 	}
 }
 
-// try returns what a child of this program could reach.
+// try returns the attempts that succeeded in a child of this program.
 func try(t *testing.T, s *child.Sandbox, attempts ...string) (reached []string) {
 	t.Helper()
 	if s != nil {
@@ -140,8 +141,8 @@ func contents(t *testing.T, file string) string {
 	return string(text)
 }
 
-// A confined child reaches what its Sandbox allows and nothing else, whoever its user is. This process and other children
-// reach what they did before.
+// A confined child reaches only the resources of its Sandbox, under any user. The reach of this process and other
+// children stays the same.
 func TestSandbox(t *testing.T) {
 	needSandbox(t)
 	given, other := t.TempDir(), t.TempDir()
@@ -197,7 +198,7 @@ func TestSandbox(t *testing.T) {
 	diesWithItsParent(t, "confining parent")
 }
 
-// A confined child changes what Write allows and nothing else, and has its own temporary folder as long as it runs.
+// A confined child changes only the paths in Write, and has its own temporary folder while running.
 func TestSandboxWrite(t *testing.T) {
 	needSandbox(t)
 	given, sub, names, other := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
@@ -250,7 +251,7 @@ func TestSandboxWrite(t *testing.T) {
 	}
 }
 
-// No child can get rights that this process has not, and this process keeps its own.
+// No child can gain rights beyond this process, and this process keeps its own rights.
 func TestNoNewPrivileges(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("for Linux")
@@ -273,7 +274,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	if err != nil || len(threads) == 0 {
 		t.Fatal(threads, err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; { // the threads of the children end soon after them
+	for end := time.Now().Add(30 * time.Second); ; { // the threads of the children end soon after the children
 		left := 0
 		for _, name := range threads {
 			if text, err := os.ReadFile(name); err == nil && setting(string(text)) == "1" {

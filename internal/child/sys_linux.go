@@ -14,8 +14,8 @@ func sysProcAttr() *syscall.SysProcAttr {
 
 // reap waits for the end of the child, kills the other processes of its group, and returns its exit status.
 func (p *Process) reap() (*os.ProcessState, error) {
-	// WNOWAIT keeps the ended leader as a zombie, so that its pid and group id cannot belong to another process
-	// when the group is killed.
+	// WNOWAIT keeps the ended leader as a zombie, so that the kernel cannot reuse its pid and group id before the
+	// group is killed.
 	for unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	p.mu.Lock()
@@ -26,7 +26,7 @@ func (p *Process) reap() (*os.ProcessState, error) {
 	return state, err
 }
 
-// cpuClock returns the processor time of a process that was not reaped; 0 = it cannot be read.
+// cpuClock returns the processor time of an unreaped process; 0 = unreadable.
 func cpuClock(pid int) time.Duration {
 	var used unix.Timespec
 	const sched = 2                                                        // CPUCLOCK_SCHED of the kernel: user and kernel mode, to the nanosecond
@@ -36,8 +36,8 @@ func cpuClock(pid int) time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// growPipe asks for a pipe of size bytes. The kernel refuses it to an ordinary user with many large pipes, so smaller
-// sizes are tried. With a small pipe the child is slower, which is not an error.
+// growPipe requests a pipe of size bytes. The kernel refuses large pipes to an ordinary user who has many, so
+// growPipe then tries smaller sizes. With a small pipe the child is slower, but this is no error.
 func growPipe(f *os.File, size int) {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// reap waits for the end of the child. There is no portable way to wait without reaping, so the rest of the
-// group is not killed when the leader ends on its own, and a signal sent while it is reaped may reach another process.
+// reap waits for the end of the child. There is no portable way to wait without reaping. So the rest of the group is
+// not killed when the leader ends on its own, and a signal sent during the reaping may reach another process.
 func (p *Process) reap() (*os.ProcessState, error) {
 	state, err := p.proc.Wait()
 	p.mu.Lock()

@@ -15,7 +15,7 @@ type tail struct {
 	conn   syscall.RawConn
 	onLine func([]byte)
 
-	reading sync.Mutex // held while standard error is read and its lines are passed on
+	reading sync.Mutex // held while reading standard error and passing lines on
 	buf     [maxLine]byte
 	line    []byte
 	drain   func(fd uintptr) // t.readReady, made once
@@ -32,7 +32,7 @@ func newTail(conn syscall.RawConn, size int, onLine func([]byte)) *tail {
 	return t
 }
 
-// readAll reads until the end, an error, or the deadline that supervise sets.
+// readAll reads until the end, an error, or the deadline set by supervise.
 func (t *tail) readAll() {
 	var n int
 	once := func(fd uintptr) bool {
@@ -50,10 +50,11 @@ func (t *tail) readAll() {
 	}
 }
 
-// readNow reads what stands in the pipe.
+// readNow reads the bytes now in the pipe.
 func (t *tail) readNow() { _ = t.conn.Control(t.drain) }
 
-// readReady reads at most what a pipe holds: a child that writes without end would never let it return.
+// readReady reads at most the capacity of a pipe: otherwise a child that writes without end would keep readReady busy
+// for ever.
 func (t *tail) readReady(fd uintptr) {
 	for total := 0; total < 64<<10; {
 		n, _ := t.read(fd)
@@ -64,7 +65,7 @@ func (t *tail) readReady(fd uintptr) {
 	}
 }
 
-// read reads once. ready is false when there is nothing in the pipe, and n is 0 at its end.
+// read reads once. ready is false for an empty pipe; n is 0 at the end of the pipe.
 func (t *tail) read(fd uintptr) (n int, ready bool) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
@@ -89,7 +90,7 @@ func (t *tail) write(b []byte) {
 		return
 	}
 	for len(b) > 0 {
-		// A progress bar ends its lines with \r; those are lines too.
+		// A progress bar ends its lines with \r; such lines count, too.
 		i := bytes.IndexAny(b, "\r\n")
 		if i < 0 {
 			t.line = append(t.line, b...)

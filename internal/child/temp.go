@@ -8,7 +8,8 @@ import (
 	"millrace/internal/scratch"
 )
 
-// makeTemp makes the folder of Temp, names it in Env, and lets a Sandbox write there. It returns nil without Temp.
+// makeTemp makes the folder of Temp, names the folder in Env, and lets a Sandbox write there. The result is nil
+// without Temp.
 func (s *Spec) makeTemp() (*scratch.Folder, error) {
 	if !s.Temp {
 		return nil, nil
@@ -30,7 +31,7 @@ func (s *Spec) makeTemp() (*scratch.Folder, error) {
 	return dir, nil
 }
 
-// removeTemp removes the folder of a child that has ended. What a descendant that is not ended still makes there stays.
+// removeTemp removes the folder of an ended child. Files made there later by surviving descendants stay.
 func removeTemp(dir *scratch.Folder) {
 	if dir != nil {
 		_ = dir.Remove()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdinWriter writes several slices to a pipe with one system call, so that the child wakes up once for them. It is for
+// stdinWriter writes several slices to a pipe with one system call, so that the child wakes up only once. It is for
 // one goroutine at a time.
 type stdinWriter struct {
 	conn syscall.RawConn
@@ -45,7 +45,8 @@ func (s *stdinWriter) write(parts [][]byte) error {
 	return nil
 }
 
-// writev writes what is left. It returns false when the pipe is full: it is called again when there is room.
+// writev writes the remaining slices. The result is false when the pipe is full: the caller calls again when there is
+// room.
 func (s *stdinWriter) writev(fd uintptr) bool {
 	for len(s.left) > 0 {
 		n, err := unix.Writev(int(fd), s.left)

@@ -4,7 +4,7 @@ package child
 
 import "os"
 
-// stdinWriter writes slices to a pipe, one after the other.
+// stdinWriter writes slices to a pipe one by one.
 type stdinWriter struct{ f *os.File }
 
 func newStdinWriter(f *os.File) (*stdinWriter, error) { return &stdinWriter{f}, nil }

@@ -97,8 +97,7 @@ type Ping struct {
 // Type implements Message.
 func (*Ping) Type() string { return "ping" }
 
-// Attach resumes a session. It is the first message of a new connection; the reply is
-// Attached.
+// Attach resumes a session. Attach is the first message of a new connection; the reply is Attached.
 type Attach struct {
 	Token   string         `json:"token" want:"must,token"` // the latest resume_token
 	Streams []AttachStream `json:"streams,omitempty"`

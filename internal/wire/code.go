@@ -6,15 +6,15 @@ import (
 	"millrace/stream/coded"
 )
 
-// The subprotocol, and the prefix of a ticket, which clients that cannot set headers offer
-// as a further subprotocol.
+// The subprotocol, and the prefix of a ticket: clients that cannot set headers offer the ticket as a further
+// subprotocol.
 const (
 	Subprotocol  = "millrace.v1"
 	TicketPrefix = "millrace.ticket."
 )
 
-// CloseCode is the code of a WebSocket close frame. An error message is sent before every
-// close but CloseNormal and that of a slow consumer.
+// CloseCode is the code of a WebSocket close frame. An error message is sent before every close except CloseNormal
+// and the close of a slow consumer.
 type CloseCode uint16
 
 // The close codes.
@@ -49,11 +49,11 @@ var closeCodes = map[coded.Code]CloseCode{
 	coded.Unavailable:      CloseOverloaded,
 	coded.Timeout:          CloseOverloaded,
 	coded.Draining:         CloseDraining,
-	coded.Canceled:         CloseInternal, // the client is gone: nobody reads it
+	coded.Canceled:         CloseInternal, // the client has left: nobody reads the code
 	coded.Internal:         CloseInternal,
 }
 
-// CloseCodeOf returns the close code of a connection that is refused with err.
+// CloseCodeOf returns the close code of a connection refused with err.
 func CloseCodeOf(err error) CloseCode {
 	if c, known := closeCodes[coded.CodeOf(err)]; known {
 		return c
@@ -74,7 +74,7 @@ var closeNames = map[CloseCode]string{
 	CloseTakenOver: "taken_over", CloseTooMany: "too_many", CloseDraining: "draining",
 }
 
-// String returns the code's name, or its number if it is not in CloseCodes.
+// String returns the code's name, or its number for a code not in CloseCodes.
 func (c CloseCode) String() string {
 	if n, ok := closeNames[c]; ok {
 		return n

@@ -14,8 +14,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// TestSameWords holds this package's words and numbers, which it cannot import,
-// to those of stream.
+// TestSameWords compares the words and numbers of this package with those of stream, because this package cannot
+// import stream.
 func TestSameWords(t *testing.T) {
 	reasons := []string{}
 	for _, r := range []stream.CloseReason{
@@ -66,7 +66,7 @@ func TestCloseCodes(t *testing.T) {
 	}
 }
 
-// Each code of an error becomes the close code that is published for it.
+// Each error code becomes its published close code.
 func TestEveryCodeHasACloseCode(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
 	if err != nil {
@@ -90,7 +90,7 @@ func TestEveryCodeHasACloseCode(t *testing.T) {
 	}
 }
 
-// What is published lists every code and reason that a client can be told.
+// The published lists have every code and reason sent to clients.
 func TestCodesArePublished(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // Bounds of control messages.
 const (
 	MaxText       = 64 << 10 // bytes of a client's text message
-	MaxServerText = 64 << 20 // of a server's text message, which may contain tensors
+	MaxServerText = 64 << 20 // of a server's text message, possibly with tensors
 	MaxDepth      = 32       // nesting of arrays and objects
 	MaxMS         = 3600_000 // of max_age_ms and deadline_ms
 	MaxSide       = 65535    // of width and height
@@ -21,8 +21,8 @@ const (
 	MaxToken      = 1024     // bytes of a session or token
 )
 
-// Message is a control message: a pointer to one of the structs of this
-// package. An optional field that is 0, "" or nil is not sent.
+// Message is a control message: a pointer to one of the structs of this package. An optional field that is 0, "" or
+// nil is not sent.
 type Message interface {
 	// Type is the message's discriminator.
 	Type() string
@@ -34,7 +34,7 @@ type kind struct {
 	reader *structReader
 }
 
-// kinds has the messages that one side sends, by their types.
+// kinds has the messages of one side, by their types.
 type kinds map[string]kind
 
 func kindsOf(all ...Message) kinds {
@@ -51,8 +51,8 @@ var fromClient = kindsOf(new(Open), new(Update), new(Pause), new(Resume), new(Fl
 var fromServer = kindsOf(new(Result), new(Drop), new(Credit), new(ErrorMessage), new(Ready), new(Opened), new(Advise), new(Stats),
 	new(GoAway), new(Pong), new(Closed), new(Attached))
 
-// envelope has the field that is read before the type of a message is known, and address
-// the stream of a message with an error.
+// envelope has the field read before the type of a message is known; address has the stream of a message with an
+// error.
 type (
 	envelope struct {
 		Type string `json:"type" want:"must,word"`
@@ -64,10 +64,9 @@ type (
 
 var envelopeReader, addressReader = readerOf(reflect.TypeFor[envelope]()), readerOf(reflect.TypeFor[address]())
 
-// ParseControl reads a text message that from has sent. It ignores unknown fields. An
-// unknown type, a field with a wrong value, a field that is null and a repeated field are
-// errors. The error is an *Error with the message's type and the field, and with its SID if
-// the message has one.
+// ParseControl reads a text message sent by from. Unknown fields are ignored. An unknown type, a wrong value of a
+// field, a null field and a repeated field are errors. The error is an *Error with the message's type and the field,
+// and with the message's SID if present.
 func ParseControl(text []byte, from Side) (Message, error) {
 	known, most := fromClient, MaxText
 	if from == Server {
@@ -98,7 +97,7 @@ func (k kinds) parse(v value) (Message, error) {
 	return m, within(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))
 }
 
-// attributed adds the stream of v to err, if it can be read.
+// attributed adds the stream of v to err, if the stream can be read.
 func attributed(err error, v value) error {
 	var a address
 	e, ok := err.(*Error)
@@ -108,9 +107,9 @@ func attributed(err error, v value) error {
 	return err
 }
 
-// AppendControl appends m. It fails for a float that is not finite, and for a parameter of a
-// type that Params does not allow. For results, drops, credits and errors it does not
-// allocate; their own functions are AppendResult, AppendDrop, AppendCredit and AppendError.
+// AppendControl appends m. A float that is not finite, and a parameter type not allowed by Params, are errors. For
+// results, drops, credits and errors AppendControl does not allocate; their own functions are AppendResult,
+// AppendDrop, AppendCredit and AppendError.
 func AppendControl(dst []byte, m Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *Result:

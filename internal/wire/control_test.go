@@ -81,7 +81,7 @@ func TestGoldenTexts(t *testing.T) {
 	}
 }
 
-// TestTags holds the texts that are written by hand against the fields' tags.
+// TestTags compares the texts written by hand with the fields' tags.
 func TestTags(t *testing.T) {
 	for _, c := range texts {
 		out, err := json.Marshal(c.m)
@@ -99,7 +99,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestLeastMessages: what may be left out may be left out, and is by us.
+// TestLeastMessages: optional fields may be left out, and Append functions leave them out.
 func TestLeastMessages(t *testing.T) {
 	for _, c := range []struct {
 		from Side

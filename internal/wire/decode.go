@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// Messages are plain structs. encoding/json writes them, and this file reads them by the
-// same tags, but more strictly than encoding/json: the names of members are case-sensitive,
-// and a member that is repeated, null or out of bounds is an error. The tag `want` has
-// "must" for a required field, and the name of one of the bounds below.
+// Messages are plain structs. encoding/json writes messages, and this file reads messages by the same tags, but more
+// strictly than encoding/json: the names of members are case-sensitive, and a member that is repeated, null or out of
+// bounds is an error. The tag `want` has "must" for a required field, and the name of one of the bounds below.
 
-// bounds are the values that a field may have.
+// bounds are the allowed values of a field.
 type bounds struct {
 	most            uint64 // of an unsigned integer
 	least, greatest float64
 	short, long     int      // bytes of a string
 	oneOf           []string // strings
-	open            byte     // the first character of a value that is kept as text
+	open            byte     // the first character of a value kept as text
 }
 
 var namedBounds = map[string]bounds{
@@ -86,8 +85,8 @@ func readerOf(t reflect.Type) *structReader {
 	return r
 }
 
-// read reads the members of the object v. It ignores unknown members, unless the reader is
-// complete. Its error has the field.
+// read reads the members of the object v. Unknown members are ignored, unless the reader is complete. The error has
+// the field.
 func (r *structReader) read(v value, to reflect.Value) error {
 	var seen uint64 // a bit for each field
 	err := v.members(func(key []byte, member value) error {
@@ -203,7 +202,7 @@ func setSigned(v value, to reflect.Value) error {
 	return nil
 }
 
-// setUnsigned reads an integer from 0 to the bound, or to most if there is no bound.
+// setUnsigned reads an integer from 0 to the bound, or to most without a bound.
 func (b bounds) setUnsigned(most uint64) setter {
 	if b.most != 0 {
 		most = b.most

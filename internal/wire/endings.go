@@ -8,9 +8,8 @@ import (
 	"millrace/internal/oip"
 )
 
-// Result is the ending of a frame that was answered, or with Partial a part of
-// its result. A result in binary form has the same fields, as Open
-// Inference Protocol parameters of its JSON.
+// Result is the ending of an answered frame, or with Partial a part of the frame's result. A result in binary form
+// has the same fields, as Open Inference Protocol parameters in the JSON.
 type Result struct {
 	SID       uint32 `json:"sid" want:"must"`
 	Seq       uint64 `json:"seq" want:"must"`
@@ -41,7 +40,7 @@ type Timing struct {
 	TotalUS    int64 `json:"total_us,omitempty"` // from receipt to result
 }
 
-// Drop is the ending of frames that were dropped for one reason.
+// Drop is the ending of frames dropped for the same reason.
 type Drop struct {
 	SID    uint32  `json:"sid" want:"must"`
 	Seqs   []Range `json:"seqs" want:"must"`        // at least one range, in ascending order, with gaps between them
@@ -53,8 +52,7 @@ type Drop struct {
 // Range is the first and the last of successive seqs.
 type Range [2]uint64
 
-// AddSeq adds seq to ranges, which are ascending and do not touch. It takes constant time
-// for ascending seqs.
+// AddSeq adds seq to ranges, which are ascending and do not touch. For ascending seqs, AddSeq takes constant time.
 func AddSeq(ranges []Range, seq uint64) []Range {
 	i := len(ranges) // seq belongs after ranges[:i]
 	for i > 0 && ranges[i-1][0] > seq {
@@ -99,9 +97,8 @@ func (m *Drop) check() error {
 	return nil
 }
 
-// AppendResultHead appends m without its outputs and parameters and without the
-// closing brace: the caller appends the other members, each after a comma, and
-// the brace. It does not allocate if dst has enough capacity.
+// AppendResultHead appends m without outputs, parameters and closing brace: the caller appends the other members,
+// each after a comma, and the brace. AppendResultHead does not allocate if dst has enough capacity.
 func AppendResultHead(dst []byte, m *Result) []byte {
 	dst = appendUint(begin(dst, "result"), "sid", uint64(m.SID))
 	dst = appendUint(dst, "seq", m.Seq)

@@ -79,7 +79,7 @@ func TestHotMessagesComeBack(t *testing.T) {
 	})
 }
 
-// TestHead: what follows a head makes it whole.
+// TestHead: a head and further members make a whole message.
 func TestHead(t *testing.T) {
 	r := &Result{SID: 1, Seq: 2, Ack: 3, Timing: Timing{TotalUS: 4}}
 	text := append(AppendResultHead(nil, r), `,"outputs":[]}`...)
@@ -141,7 +141,7 @@ func FuzzParams(f *testing.F) {
 	})
 }
 
-// TestAllocations pins what a media message and its ending cost.
+// TestAllocations pins the allocations for a media message and its ending.
 func TestAllocations(t *testing.T) {
 	frame := unhex(t, golden["frame"].bytes)
 	h := golden["frame"].header

@@ -10,15 +10,14 @@ import (
 // fault is the coded error in an Error.
 type fault = coded.Error
 
-// Error is an error of a message. Its Field is the path of the wrong part ("ext.roi",
-// "open.policy.mode"), or "" for the whole message. Its cause is the violated rule, one of
-// the variables below.
+// Error is an error of a message. Field is the path of the wrong part ("ext.roi", "open.policy.mode"), or "" for the
+// whole message. The cause is the violated rule, one of the variables below.
 type Error struct {
 	fault
-	// Fatal means that the sender does not speak this protocol: the connection must be
-	// closed with CloseMalformed. Otherwise only this message is lost.
+	// Fatal means that the sender does not speak this protocol: the connection must be closed with CloseMalformed.
+	// Otherwise only this message is lost.
 	Fatal bool
-	// SID and Seq are the stream and the frame of the message, if they could be read.
+	// SID and Seq are the stream and the frame of the message, if readable.
 	SID *uint32
 	Seq *uint64
 }
@@ -63,7 +62,7 @@ const (
 // Unwrap returns the coded error.
 func (e *Error) Unwrap() error { return &e.fault }
 
-// Message returns the error message that is the reply to the wrong message.
+// Message returns the error message for replying to the wrong message.
 func (e *Error) Message() ErrorMessage {
 	return ErrorMessage{Code: string(e.Code), Message: e.Error(), SID: e.SID, Seq: e.Seq, Fatal: e.Fatal}
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Types of extension entries. Those of an unknown type are skipped.
+// Types of extension entries. Entries of an unknown type are skipped.
 const (
 	tlvTraceparent = 1
 	tlvROI         = 2
@@ -19,13 +19,13 @@ const (
 
 // Ext is the extension of a media header. The zero value is an empty extension.
 type Ext struct {
-	Traceparent []byte    // the text of a W3C traceparent, of which only the length is checked when it is read; nil = none
+	Traceparent []byte    // a W3C traceparent as text; parse checks only the length; nil = none
 	ROI         [4]uint16 // left, top, width, height in pixels of the frame as sent, if HasROI; not checked
 	HasROI      bool
 	Params      []byte // a JSON object, see ParseParams; nil = none
 }
 
-// parse reads the entries of ext, which is not empty.
+// parse reads the entries of ext; ext must not be empty.
 func (x *Ext) parse(ext []byte) *Error {
 	var seen byte // the known types are single bits
 	for len(ext) > 0 {
@@ -54,7 +54,7 @@ func (x *Ext) parse(ext []byte) *Error {
 func (x *Ext) take(typ byte, value []byte) *Error {
 	switch typ {
 	case tlvTraceparent:
-		// If malformed, it is ignored: W3C demands that no request fails for it.
+		// A malformed traceparent is ignored: W3C demands that no request fails because of a traceparent.
 		if len(value) >= traceparentMin {
 			x.Traceparent = value
 		}

@@ -12,7 +12,7 @@ const HeaderLen = 32
 // Version is the only version of the header.
 const Version = 1
 
-// Side is who sent a message.
+// Side is the sender of a message.
 type Side uint8
 
 // The sides.
@@ -29,7 +29,7 @@ const (
 	KindFrame  Kind = iota + 1 // a picture, an access unit of video, or opaque bytes
 	KindConfig                 // a video codec's parameters, before its first frame
 	KindResult                 // from the server: tensors, see SplitTensors
-	KindTensor                 // a frame that is tensors, see SplitTensors
+	KindTensor                 // a frame of tensors, see SplitTensors
 	KindAudio                  // samples
 )
 
@@ -70,8 +70,8 @@ type Flags uint8
 
 // The flags.
 const (
-	FlagKey           Flags = 1 << iota // can be decoded without the frames before it
-	FlagDiscontinuity                   // frames are missing before it
+	FlagKey           Flags = 1 << iota // decoding needs no earlier frame
+	FlagDiscontinuity                   // frames are missing before this frame
 	FlagMust                            // must be processed: not dropped for a newer frame
 	FlagEnd                             // the last of its stream
 
@@ -85,14 +85,14 @@ type Header struct {
 	Flags         Flags
 	SID           uint32
 	Seq           uint64
-	CaptureUS     int64  // microseconds by the client's clock; the result repeats it
+	CaptureUS     int64  // microseconds by the client's clock; repeated in the result
 	Width, Height uint16 // pixels; 0 = not given
 	DeadlineMS    uint16 // from receipt; 0 = the policy's
 	Ext           Ext
 }
 
-// ParseHeader splits a media message that from has sent into its header and its payload.
-// Both are views into msg. It allocates only for an error, which is an *Error.
+// ParseHeader splits a media message sent by from into its header and its payload. Both are views into msg. Only an
+// error, an *Error, needs memory.
 func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	if len(msg) < HeaderLen {
 		return Header{}, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
@@ -112,7 +112,7 @@ func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	return h, payload, nil
 }
 
-// fixed reads the fields that every header has.
+// fixed reads the fields present in every header.
 func (h *Header) fixed(msg []byte) {
 	le := binary.LittleEndian
 	h.Kind, h.Codec, h.Flags = Kind(msg[1]), Codec(msg[2]), Flags(msg[3])
@@ -134,7 +134,7 @@ func (h *Header) split(msg []byte, from Side) (ext, payload []byte, fault *Error
 	return msg[HeaderLen:end:end], msg[end:], nil
 }
 
-// Check returns the error, an *Error, that ParseHeader would return for h from this side.
+// Check returns the *Error that ParseHeader would return for h from this side.
 func (h *Header) Check(from Side) error {
 	if err := h.checkFixed(from); err != nil {
 		return err
@@ -180,9 +180,8 @@ func (h *Header) paired() bool {
 // Size returns the size of h in bytes, including its extension.
 func (h *Header) Size() int { return HeaderLen + h.Ext.size() }
 
-// PutHeader writes h to the first h.Size() bytes of dst and returns their number. It panics
-// if dst is shorter, or if the length of the extension does not fit its field, which Check
-// reports.
+// PutHeader writes h to the first h.Size() bytes of dst and returns their number. PutHeader panics if dst is shorter,
+// or if the length of the extension does not fit the length field; Check reports the latter.
 func PutHeader(dst []byte, h *Header) int {
 	ext := h.Ext.size()
 	if ext > math.MaxUint16 {
@@ -202,7 +201,7 @@ func PutHeader(dst []byte, h *Header) int {
 	return HeaderLen + ext
 }
 
-// AppendHeader appends h. It panics as PutHeader does.
+// AppendHeader appends h. AppendHeader panics like PutHeader.
 func AppendHeader(dst []byte, h *Header) []byte {
 	n := len(dst)
 	for range h.Size() {

@@ -102,7 +102,7 @@ func same(a, b *Header) bool {
 		x.CaptureUS == y.CaptureUS && x.Width == y.Width && x.Height == y.Height && x.DeadlineMS == y.DeadlineMS
 }
 
-// refusal checks everything that an error promises.
+// refusal checks all promises about an error.
 func refusal(t *testing.T, name string, err error, rule error, code, field string) {
 	t.Helper()
 	var e *Error
@@ -242,7 +242,7 @@ func TestCheckRefusesWhatCannotBeWritten(t *testing.T) {
 	AppendHeader(nil, &long)
 }
 
-// anyHeader draws a header that side from may send.
+// anyHeader draws a valid header from either side.
 func anyHeader(t *rapid.T) (h Header, from Side) {
 	pairs := map[Kind][]Codec{
 		KindFrame: {Opaque, JPEG, PNG, WebP, H264, VP8, VP9, AV1, RGB24, NV12}, KindConfig: {H264, VP8, VP9, AV1},
@@ -281,7 +281,7 @@ func TestHeaderComesBack(t *testing.T) {
 		if err != nil || !same(&got, &h) || !bytes.Equal(payload, body) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		// Written into headroom, it is the same, and nothing around it is touched.
+		// Written into headroom, the header is the same, and the bytes around are untouched.
 		room := bytes.Repeat([]byte{0xee}, h.Size()+2)
 		if n := PutHeader(room[1:len(room)-1], &h); n != h.Size() || room[0] != 0xee || room[n+1] != 0xee || !bytes.Equal(room[1:n+1], msg[:n]) {
 			t.Fatalf("in headroom: %x", room)

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/oip"
 )
 
-// Params are parameters for a model: each value is a string, int64, float64 or
-// bool. A number is an int64 when it is written without fraction and exponent.
+// Params are parameters for a model: each value is a string, int64, float64 or bool. A number written without
+// fraction and exponent is an int64.
 type Params map[string]any
 
 // MaxParams bounds the members of Params, and MaxName the bytes of a key.
@@ -21,8 +21,8 @@ const (
 	MaxName   = 256
 )
 
-// ParseParams reads the JSON object of an extension's Params. The error is an *Error whose
-// field begins with "params".
+// ParseParams reads the JSON object of an extension's Params. The error is an *Error whose field begins with
+// "params".
 func ParseParams(text []byte) (Params, error) {
 	v, fault := checkText(text, math.MaxUint16)
 	if fault != nil {
@@ -40,7 +40,7 @@ func (p *Params) read(v value) error {
 	if v[0] != '{' {
 		return v.wrong("an object")
 	}
-	*p = Params{} // not nil if it is empty, since an empty object replaces other parameters
+	*p = Params{} // not nil when empty: an empty object replaces other parameters
 	return v.members(func(key []byte, member value) error {
 		k := string(key)
 		if _, twice := (*p)[k]; twice {
@@ -84,7 +84,7 @@ func (v value) scalar() (any, error) {
 	return f, nil
 }
 
-// MarshalJSON writes p with sorted keys, and writes floats so that they are read as floats.
+// MarshalJSON writes p with sorted keys, and writes floats so that readers take them for floats.
 func (p Params) MarshalJSON() ([]byte, error) {
 	dst := []byte{'{'}
 	for i, k := range slices.Sorted(maps.Keys(p)) {

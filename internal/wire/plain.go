@@ -11,9 +11,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Plain is a text message of a server in plain mode, where a connection is one stream
-// without control messages: the ending of a frame, a part of its result, or, without Seq,
-// an error of the whole stream.
+// Plain is a text message of a server in plain mode, where a connection is one stream without control messages: the
+// ending of a frame, a part of the frame's result, or, without Seq, an error of the whole stream.
 type Plain struct {
 	Seq     *uint64     `json:"seq,omitempty"`
 	Model   string      `json:"model,omitempty" want:"name"`
@@ -38,8 +37,8 @@ type PlainError struct {
 	RetryAfterMS int    `json:"retry_after_ms,omitempty"` // 0 = unknown
 }
 
-// RetryAfterMS returns the time in ms after which the client should try again, or 0 when
-// none is known: for a frame past the credit it is the next credit_limit.
+// RetryAfterMS returns the time in ms after which the client should try again, or 0 if unknown: a client whose frame
+// exceeded the credit must wait for the next credit_limit.
 func RetryAfterMS(err error) int {
 	wait := coded.RetryAfter(err)
 	if e := (*coded.Error)(nil); coded.CodeOf(err) == coded.FlowControl && errors.As(err, &e) && e.After == 0 {
@@ -64,8 +63,8 @@ func AppendPlainError(dst []byte, err error) []byte {
 
 var plainReader = readerOf(reflect.TypeFor[Plain]())
 
-// ParsePlain reads a text message that a server has sent in plain mode into m. It ignores
-// unknown members. The error is an *Error with the field.
+// ParsePlain reads a text message of a server in plain mode into m. Unknown members are ignored. The error is an
+// *Error with the field.
 func ParsePlain(text []byte, m *Plain) error {
 	*m = Plain{}
 	v, fault := checkText(text, MaxServerText)

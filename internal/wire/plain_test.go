@@ -47,7 +47,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// resultMessage is a result in binary form, as a server sends it.
+// resultMessage is a result in binary form from a server.
 func resultMessage(seq uint64, text string, data []byte) []byte {
 	msg := AppendHeader(nil, &Header{Kind: KindResult, Codec: Tensors, SID: 3, Seq: seq, CaptureUS: -4, Width: 640, Height: 480})
 	return append(AppendTensorsPrefix(msg, []byte(text)), data...)

@@ -2,16 +2,15 @@ package wire
 
 import "reflect"
 
-// PullOrder is a text message of a client in plain mode: pull that video, or stop
-// pulling.
+// PullOrder is a text message of a client in plain mode: pull the named video, or stop pulling.
 type PullOrder struct {
 	URL   string `json:"url"`
 	Model string `json:"model" want:"name"`
 	Stop  bool   `json:"stop"`
 }
 
-// Call is a text message of a client at /models/infer: an Open Inference Protocol
-// request with the name of the model, whose one input holds the address of a video.
+// Call is a text message of a client at /models/infer: an Open Inference Protocol request with the name of the model;
+// its only input holds the address of a video.
 type Call struct {
 	Model  string      `json:"model" want:"name"`
 	ID     CallID      `json:"id"`
@@ -20,7 +19,7 @@ type Call struct {
 	Parameters *CallParameters `json:"parameters"`
 }
 
-// CallParameters are the parameters of a Call or of its input that mean something here.
+// CallParameters are the parameters used from a Call or its input.
 type CallParameters struct {
 	Key   CallID  `json:"key"`   // which each reply repeats; of a call
 	Count *uint64 `json:"count"` // frames after which the video ends; of an input
@@ -33,8 +32,7 @@ type CallInput struct {
 	Parameters *CallParameters `json:"parameters"`
 }
 
-// CallID is the id of a call, which is text; a number is taken as it is written,
-// and null is none.
+// CallID is the id of a call. The id is text; a number is kept as written, and null means no id.
 type CallID string
 
 func (id *CallID) read(v value) error {
@@ -60,12 +58,11 @@ var (
 
 func init() { orderReader.complete = true }
 
-// ParsePullOrder reads a text message of plain mode into o. It reads as strictly as
-// ParseControl, and members that are not known are errors as well.
+// ParsePullOrder reads a text message of plain mode into o. ParsePullOrder is as strict as ParseControl, and refuses
+// unknown members as well.
 func ParsePullOrder(text []byte, o *PullOrder) error { return parseInto(text, o, orderReader) }
 
-// ParseCall reads a call into c, as strictly as ParseControl. With an error c has
-// the id, if that can be read.
+// ParseCall reads a call into c, as strictly as ParseControl. After an error c has the id, if readable.
 func ParseCall(text []byte, c *Call) error {
 	err := parseInto(text, c, callReader)
 	if err != nil {
@@ -78,7 +75,7 @@ func ParseCall(text []byte, c *Call) error {
 	return err
 }
 
-// parseInto reads a client's text message into the struct that to points to.
+// parseInto reads a client's text message into the struct pointed to by to.
 func parseInto(text []byte, to any, r *structReader) error {
 	v, fault := checkText(text, MaxText)
 	if fault != nil {

@@ -11,7 +11,7 @@ import (
 func TestOrdersAndCallsAreReadStrictly(t *testing.T) {
 	for _, c := range []struct {
 		text  string
-		rule  error // nil: it is read
+		rule  error // nil: accepted
 		field string
 	}{
 		{`{"url":"rtsp://x/","model":"m"}`, nil, ""}, {`{"stop":true}`, nil, ""}, {`{}`, nil, ""},

@@ -2,10 +2,9 @@ package wire
 
 import "millrace/internal/oip"
 
-// ParseResult reads a result in binary form, which is the same in plain mode and
-// millrace.v1. It reads the fields about the frame into m, whose Outputs and Params stay
-// nil, and the tensors and the model's parameters into reply. Raw tensors are views into
-// msg; alloc returns memory for others. The error is an *Error or a *coded.Error.
+// ParseResult reads a result in binary form; the form is the same in plain mode and millrace.v1. The fields about the
+// frame go into m, whose Outputs and Params stay nil, and the tensors and the model's parameters into reply. Raw
+// tensors are views into msg; other tensors use memory from alloc. The error is an *Error or a *coded.Error.
 func ParseResult(msg []byte, m *Result, reply *oip.InferResponse, alloc func(n int) []byte) error {
 	h, payload, err := ParseHeader(msg, Server)
 	if err != nil {
@@ -32,8 +31,8 @@ func ParseResult(msg []byte, m *Result, reply *oip.InferResponse, alloc func(n i
 	return nil
 }
 
-// take reads a parameter that the server has added to those of the model. It returns false
-// for other parameters.
+// take reads a parameter added by the server to the model's parameters. The result is false for parameters of the
+// model.
 func (m *Result) take(p *oip.Param) bool {
 	if p.Key == "partial" && p.Kind == oip.Boolean {
 		m.Partial = p.Bool

@@ -23,8 +23,7 @@ type Opened struct {
 	Policy      Policy `json:"policy,omitzero"`          // in force, with the model's defaults
 }
 
-// Credit says how many frames of a stream the client may have sent in total. That number
-// never decreases.
+// Credit is the total number of frames of a stream that the client may have sent. The number never decreases.
 type Credit struct {
 	SID         uint32 `json:"sid" want:"must"`
 	CreditLimit uint64 `json:"credit_limit" want:"must"`
@@ -41,8 +40,8 @@ type Advise struct {
 	KeyFrame bool    `json:"keyframe,omitempty"`
 }
 
-// Counts are the numbers of frames of a stream, and of the endings that were sent:
-// Received = Results + Drops + Errors + those in flight, of which there are none in Closed.
+// Counts are the numbers of frames of a stream, and of the endings sent: Received = Results + Drops + Errors + frames
+// in flight (in Closed: none).
 type Counts struct {
 	Received uint64 `json:"received,omitempty"` // Accepted, and those that were refused with an error or a drop
 	Accepted uint64 `json:"accepted" want:"must"`
@@ -74,7 +73,7 @@ type ErrorMessage struct {
 	Fatal        bool    `json:"fatal,omitempty"`         // the connection is closed after it
 }
 
-// GoAway says that the server will close the connection.
+// GoAway announces that the server will close the connection.
 type GoAway struct {
 	TimeLeftMS int `json:"time_left_ms" want:"must"`
 }
@@ -100,7 +99,7 @@ type Attached struct {
 	Streams     []AttachedStream `json:"streams,omitempty"` // those that still exist, and ended ones that Attach has named
 }
 
-// AttachedStream is a stream that was resumed.
+// AttachedStream is a resumed stream.
 type AttachedStream struct {
 	SID           uint32  `json:"sid" want:"must"`
 	ReceivedCount uint64  `json:"received_count" want:"must"` // frames that have arrived, as credits count them

@@ -6,12 +6,12 @@ import (
 	"math"
 )
 
-// TensorsPrefixLen is the size of the JSON's length, which is before the JSON in the payload
-// of KindResult and KindTensor.
+// TensorsPrefixLen is the size of the JSON's length, which precedes the JSON in the payload of KindResult and
+// KindTensor.
 const TensorsPrefixLen = 4
 
-// SplitTensors splits the payload of KindResult or KindTensor into its Open Inference
-// Protocol JSON and the raw tensors after it. Both are views. The error is an *Error.
+// SplitTensors splits the payload of KindResult or KindTensor into its Open Inference Protocol JSON and the raw
+// tensors after the JSON. Both are views. The error is an *Error.
 func SplitTensors(payload []byte) (json, raw []byte, err error) {
 	if len(payload) < TensorsPrefixLen {
 		return nil, nil, invalid(ErrTensors, "payload", fmt.Sprintf("has %d bytes: want the length of its JSON in %d", len(payload), TensorsPrefixLen))
@@ -24,9 +24,8 @@ func SplitTensors(payload []byte) (json, raw []byte, err error) {
 	return rest[:n:n], rest[n:], nil
 }
 
-// PutTensorsPrefix writes the length of json and json itself to dst, and returns the number
-// of bytes. The raw tensors follow in the order of the JSON. It panics if dst is shorter
-// than TensorsPrefixLen+len(json).
+// PutTensorsPrefix writes the length of json and json itself to dst, and returns the number of bytes. The raw tensors
+// follow in the order of the JSON. PutTensorsPrefix panics if dst is shorter than TensorsPrefixLen+len(json).
 func PutTensorsPrefix(dst, json []byte) int {
 	dst = dst[:TensorsPrefixLen+len(json)]
 	binary.LittleEndian.PutUint32(dst, jsonLen(json))

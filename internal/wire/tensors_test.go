@@ -44,7 +44,7 @@ func FuzzTensors(f *testing.F) {
 		if out := append(AppendTensorsPrefix(nil, j), raw...); !bytes.Equal(out, payload) {
 			t.Fatalf("%x became %x", payload, out)
 		}
-		_ = append(j, 'x') // must not write over what follows
+		_ = append(j, 'x') // append must not write over the bytes after j
 		if len(raw) > 0 && !bytes.Equal(raw, payload[len(payload)-len(raw):]) {
 			t.Fatal("the JSON can be appended to the tensors")
 		}

@@ -8,12 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// value is the text of one JSON value, without space around it. It is part of a text that
-// checkText has checked, so that the functions here do not check its syntax again.
+// value is the text of one JSON value, without surrounding space. value is part of a text checked by checkText, so
+// that the functions here do not check the syntax again.
 type value []byte
 
-// checkText returns text if it is a JSON object of at most most bytes and of a nesting of at
-// most MaxDepth.
+// checkText returns text if text is a JSON object of at most most bytes and at most MaxDepth levels of nesting.
 func checkText(text []byte, most int) (value, *Error) {
 	switch {
 	case len(text) > most:
@@ -33,7 +32,7 @@ func checkText(text []byte, most int) (value, *Error) {
 	return text[from:valueEnd(text, from)], nil
 }
 
-// depth returns the largest nesting of arrays and objects of text, which need not be valid.
+// depth returns the largest nesting of arrays and objects of text; text need not be valid.
 func depth(text []byte) (most int) {
 	open, inString := 0, false
 	for i := 0; i < len(text); i++ {
@@ -53,8 +52,7 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// skip returns the position of the first character from pos that is neither space nor a
-// separator.
+// skip returns the position of the first character from pos that is neither space nor a separator.
 func skip(text []byte, pos int) int {
 	for pos < len(text) {
 		switch text[pos] {
@@ -67,7 +65,7 @@ func skip(text []byte, pos int) int {
 	return pos
 }
 
-// valueEnd returns the end of the value that begins at pos.
+// valueEnd returns the end of the value at pos.
 func valueEnd(text []byte, pos int) int {
 	open := 0
 	for i := pos; i < len(text); i++ {
@@ -111,8 +109,7 @@ func (v value) unquote() []byte {
 	return []byte(s)
 }
 
-// next returns the next value from pos in an array or object, and its end; nil at the
-// closing bracket.
+// next returns the next value from pos in an array or object, and the value's end; nil at the closing bracket.
 func (v value) next(pos int) (value, int) {
 	pos = skip(v, pos)
 	if v[pos] == '}' || v[pos] == ']' {
@@ -139,7 +136,7 @@ func (v value) members(each func(key []byte, member value) error) error {
 	}
 }
 
-// items calls each for every item of the array v. Its error has the index.
+// items calls each for every item of the array v. The error has the index.
 func (v value) items(each func(i int, item value) error) error {
 	if v[0] != '[' {
 		return v.wrong("an array")
@@ -155,7 +152,7 @@ func (v value) items(each func(i int, item value) error) error {
 	}
 }
 
-// wrong returns the error of a value that is not as wanted.
+// wrong returns the error of a value other than wanted.
 func (v value) wrong(want string) error {
 	var is string
 	switch v[0] {
