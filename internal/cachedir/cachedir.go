@@ -1,6 +1,7 @@
 // Package cachedir finds the folder for files that the program makes once and reads, or runs, later.
 //
-// It owns the check that nobody else can change what is in that folder. It must not know what is kept there.
+// The package owns the check that nobody else can change the contents of the folder. The package must not know the
+// contents.
 package cachedir
 
 import (
@@ -16,10 +17,11 @@ import (
 	"millrace/internal/scratch"
 )
 
-// Dir returns a folder that is there: millrace in the user's cache folder or, when the user has none, millrace-UID in the folder for temporary
-// files. Where a part of its path is in a folder in which every user may write, that part must be this user's own folder, no
-// symbolic link, and not writable for others, since they could have made it first with files of theirs. Otherwise the folder is a new one
-// among the temporary files, the same for the life of the process. It may be called concurrently.
+// Dir returns an existing folder: millrace in the user's cache folder or, without a cache folder, millrace-UID in the
+// folder for temporary files. Inside a folder writable by every user, the next part of the path must be this user's
+// own folder, no symbolic link, and not writable for others, since another user could have made that part first.
+// Otherwise Dir makes a new folder for temporary files, the same for the life of the process. Dir may be called
+// concurrently.
 func Dir() (string, error) {
 	var dir string
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -40,20 +42,20 @@ func Dir() (string, error) {
 	return folder.Path, nil
 }
 
-// fresh makes a folder that only this user can read, once, and keeps it: the folder is locked until the process ends, and then
-// removed by the next server that starts.
+// fresh makes a folder readable only by this user, once, and keeps the folder: the folder is locked until the process
+// ends, and then removed by the next server to start.
 var fresh = sync.OnceValues(makeFresh)
 
 func makeFresh() (*scratch.Folder, error) { return scratch.Make(scratch.Cache) }
 
-// errShared says that other users can change a folder.
 var errShared = errors.New("other users can change the folder")
 
 // maxLinks is how many symbolic links a path may have.
 const maxLinks = 40
 
-// private makes what is missing of an absolute path, and returns errShared if others can change where it leads. It goes from the root
-// down, and follows no link, and makes nothing, that others may have put there.
+// private makes the missing parts of an absolute path, and returns errShared if others can change the folder at the
+// path. private goes from the root down, and inside folders writable by others follows no link and accepts no folder
+// of another user.
 func private(path string) error {
 	at, shared, links := "/", false, 0
 	if st, err := os.Lstat(at); err != nil {
@@ -97,13 +99,14 @@ func private(path string) error {
 			return err
 		}
 	}
-	if shared { // and so is what is in it
+	if shared { // files in the folder are then shared, too
 		return errShared
 	}
 	return nil
 }
 
-// open reports whether every user may write in a folder. The error is errShared where they may also replace what is there.
+// open reports whether every user may write in a folder. The error is errShared if every user may also replace the
+// folder's contents.
 func open(st fs.FileInfo) (bool, error) {
 	if st.Mode().Perm()&0o002 == 0 {
 		return false, nil

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestPrivate: below a folder that all may write to, a folder of somebody else, one that others can write to, or a link is not used.
+// Inside a folder writable by all, a folder of another user, a folder writable by others, and a link are refused.
 func TestPrivate(t *testing.T) {
 	const ours = "millrace-1"
 	for name, c := range map[string]struct {
-		shared fs.FileMode // of the folder that all may write to
+		shared fs.FileMode // of the folder writable by all
 		plant  func(t *testing.T, at, elsewhere string)
 		path   string
 		want   error
@@ -90,9 +90,10 @@ func ofNobody(t *testing.T, at, elsewhere string) {
 	}
 }
 
-// TestDir: the folder is that of the user, one of the process where another has made the folder of its name first, and the same at each call.
+// Dir returns the user's folder; if another user has taken the name, Dir returns a folder of the process, the same at
+// each call.
 func TestDir(t *testing.T) {
-	fresh = sync.OnceValues(makeFresh) // as in a process that has none yet
+	fresh = sync.OnceValues(makeFresh) // as in a new process
 	temp := t.TempDir()
 	if err := os.Chmod(temp, 0o777|fs.ModeSticky); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package clip renders a short video of moving shapes and its ground truth: where
-// each shape is in every frame. Demonstrations and tests of detectors use it. It
-// must not know detectors.
+// Package clip renders a short video of moving shapes and its ground truth: the place of each shape in every frame.
+// Demonstrations and tests of detectors use the video. The package must not know detectors.
 package clip
 
 import (
@@ -12,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Write renders a clip: motion.mp4 and motion.json in dir, which it makes if it is
-// missing. It writes both files or neither: they are renamed into place at the end.
-// progress gets a line for each tenth of the frames. ffmpeg is the program's name or path.
+// Write renders a clip: motion.mp4 and motion.json in dir; a missing dir is made. Write writes both files or neither:
+// the files are renamed into place at the end. progress gets a line for each tenth of the frames. ffmpeg is the
+// program's name or path.
 func Write(ctx context.Context, s Settings, ffmpeg, dir string, progress io.Writer) (clip string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err

@@ -32,8 +32,8 @@ func TestSameSeedSamePictures(t *testing.T) {
 	}
 }
 
-// Without noise, the pixels that differ from the lit background are exactly those that shapes cover: none may lie outside
-// the boxes, and each box of a shape in front must be filled to its edges.
+// Without noise, exactly the pixels covered by shapes differ from the lit background: none may lie outside the boxes,
+// and each box of a shape in front must be filled to its edges.
 func TestBoxesEncloseTheShapes(t *testing.T) {
 	for seed := range uint64(3) {
 		s := Settings{Width: 320, Height: 240, Seconds: 4, FPS: 6, Seed: seed, quiet: true}
@@ -83,7 +83,7 @@ func covered(objects []truth.Object, x, y float64) bool {
 	return false
 }
 
-// Whatever the seed, two shapes cross, two stop and go, and one enters and leaves.
+// For every seed, two shapes cross, two stop and go, and one enters and leaves.
 func TestSceneHasAllMovements(t *testing.T) {
 	for seed := range uint64(20) {
 		s := Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}

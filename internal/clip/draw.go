@@ -10,7 +10,7 @@ import (
 	"millrace/internal/clip/truth"
 )
 
-// render draws every frame, writes it as packed RGB to w, and returns the ground truth.
+// render draws every frame, writes the frames as packed RGB to w, and returns the ground truth.
 func render(ctx context.Context, s Settings, w io.Writer, progress io.Writer) (*truth.Truth, error) {
 	p := newPainter(s)
 	t := &truth.Truth{Width: s.Width, Height: s.Height, FPS: float64(s.FPS)}
@@ -61,7 +61,7 @@ func newPainter(s Settings) *painter {
 	return p
 }
 
-// frame draws frame i. Frames must be drawn in order, because all draw from one random sequence of noise.
+// frame draws frame i. Frames must be drawn in order, because they share one random sequence of noise.
 func (p *painter) frame(i int) []uint8 {
 	t := float64(i) / float64(p.s.FPS)
 	copy(p.scratch, p.background)
@@ -85,8 +85,8 @@ func (p *painter) frame(i int) []uint8 {
 	return p.out
 }
 
-// light is the brightness at time t: it changes by 7 % up and down within 12 s, as when a cloud passes, far slower than
-// any shape moves.
+// light is the brightness at time t: up and down by 7 % within 12 s, as under a passing cloud, far slower than any
+// shape moves.
 func light(t float64) float64 { return 0.93 + 0.07*math.Sin(2*math.Pi*t/12) }
 
 // draw paints a shape with its centre at cx, cy, with soft edges of one pixel.

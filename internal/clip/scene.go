@@ -20,7 +20,7 @@ type Settings struct {
 
 func (s Settings) frames() int { return int(math.Round(s.Seconds * float64(s.FPS))) }
 
-// Check says which setting is out of bounds.
+// Check returns the error of a setting out of bounds.
 func (s Settings) Check() error {
 	switch {
 	case s.Width < 64 || s.Width > 4096 || s.Height < 64 || s.Height > 4096:
@@ -43,12 +43,12 @@ const (
 	triangle
 )
 
-// shape is one moving shape. All lengths are in pixels, times in seconds.
+// shape is a moving shape. All lengths are in pixels, times in seconds.
 type shape struct {
 	id      int
 	kind    kind
 	radius  float64 // of the disc, or of the circle through the corners
-	angle   float64 // by which the corners are turned
+	angle   float64 // rotation of the corners
 	colour  [3]float64
 	pattern int // 0 plain, 1 stripes, 2 checks
 	// where returns the centre at time t; shown is false while the shape is not in the scene.
@@ -70,7 +70,7 @@ func scene(s Settings) []shape {
 			id: len(list) + 1, kind: k, radius: r, angle: uniform(0, 2*math.Pi), colour: colour(rng, len(list)), pattern: pattern, where: where(r),
 		})
 	}
-	// bouncing moves straight and turns round at the edges. clock is the time that it moves by.
+	// bouncing moves straight and turns round at the edges, in the time of clock.
 	bouncing := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64, float64, bool) {
 		vx, vy = vary(vx), vary(vy)
 		return func(r float64) func(t float64) (float64, float64, bool) {
@@ -82,17 +82,17 @@ func scene(s Settings) []shape {
 	}
 	steady := func(t float64) float64 { return t }
 
-	// Two cross: they start at opposite sides, at nearly the same height, and one temporarily hides the other.
+	// Two shapes cross: they start at opposite sides, at nearly the same height, and one temporarily hides the other.
 	startY := uniform(0.25, 0.4)
 	add(disc, 42, 1, bouncing(70, 12, 0.12, startY, steady))
 	add(square, 36, 0, bouncing(-95, -9, 0.88, startY+0.03, steady))
 	// Two alternate between moving and standing still.
 	add(square, 40, 2, bouncing(85, 55, uniform(0.2, 0.5), uniform(0.6, 0.8), stopAndGo(2.2, 1.4, uniform(0, 1))))
 	add(triangle, 38, 0, bouncing(-60, 75, uniform(0.5, 0.8), uniform(0.2, 0.6), stopAndGo(1.6, 1.1, uniform(0, 1))))
-	// A small fast one and a large slow one.
+	// A small fast shape and a large slow shape.
 	add(disc, 15, 0, bouncing(210, 130, uniform(0.3, 0.7), uniform(0.3, 0.7), steady))
 	add(triangle, 58, 1, bouncing(34, -26, uniform(0.3, 0.6), uniform(0.5, 0.8), steady))
-	// One enters at the left and leaves at the right.
+	// A shape enters at the left and leaves at the right.
 	from, to, height := s.Seconds*uniform(0.25, 0.35), s.Seconds*uniform(0.7, 0.8), uniform(0.3, 0.7)
 	add(disc, 34, 2, func(r float64) func(t float64) (float64, float64, bool) {
 		return func(t float64) (float64, float64, bool) {
@@ -115,7 +115,7 @@ func colour(rng *rand.Rand, i int) [3]float64 {
 	return c
 }
 
-// bounce reflects x at lo and hi until it lies between them.
+// bounce reflects x at lo and hi until x lies between them.
 func bounce(x, lo, hi float64) float64 {
 	if hi <= lo {
 		return (lo + hi) / 2
@@ -131,7 +131,7 @@ func bounce(x, lo, hi float64) float64 {
 	return lo + x
 }
 
-// stopAndGo returns a clock that runs for run seconds, then stops for stop seconds, and so on.
+// stopAndGo returns a clock that repeatedly runs for run seconds and stops for stop seconds.
 func stopAndGo(run, stop, offset float64) func(t float64) float64 {
 	return func(t float64) float64 {
 		t += offset
@@ -162,8 +162,8 @@ func (s *shape) bounds() truth.Box {
 	return b
 }
 
-// visible is the box of the part that lies inside a picture of w x h, with the shape's centre at x, y. It is tight
-// where an edge of the picture cuts the shape; an empty part has no area.
+// visible is the box of the part inside a picture of w x h, with the shape's centre at x, y. The box is tight where
+// an edge of the picture cuts the shape; an empty part has no area.
 func (s *shape) visible(x, y, w, h float64) truth.Box {
 	b := s.bounds()
 	if x+b[0] >= 0 && y+b[1] >= 0 && x+b[2] <= w && y+b[3] <= h {
@@ -213,7 +213,7 @@ func (s *shape) visible(x, y, w, h float64) truth.Box {
 
 const (
 	minVisible = 16   // square pixels; shapes with a smaller visible area are left out
-	minStep    = 0.02 // pixels per frame; a shape that moves less counts as not moving
+	minStep    = 0.02 // pixels per frame; slower shapes count as standing
 )
 
 // describe returns the ground truth of frame i.
@@ -235,7 +235,7 @@ func describe(s Settings, shapes []shape, i int) truth.Frame {
 			continue
 		}
 		before := t - dt
-		if i == 0 { // the first frame has no frame before it: its movement is that to the next frame
+		if i == 0 { // without an earlier frame, the movement to the next frame counts
 			before = t + dt
 		}
 		px, py, _ := sh.where(before)

@@ -1,7 +1,8 @@
-// Package confine says what programs may reach that the server starts: ffmpeg, and those with the code of models or of exec:
-// sources. It owns the lists of files of the system that programs need, and what the setting confine allows beside these.
+// Package confine defines the access of the programs started by the server: ffmpeg, and programs with the code of
+// models or of exec: sources. The package owns the lists of system files needed by programs, and the access added by
+// the setting confine.
 //
-// It must not know how a child is confined, which package child does, nor what a program is for.
+// The package must not know how a child is confined (package child does), nor the purpose of a program.
 package confine
 
 import (
@@ -18,17 +19,19 @@ import (
 	"millrace/internal/child"
 )
 
-// Programs are the bounds of programs with the code of models or of exec: sources. nil are none. It may be used concurrently.
+// Programs is the access of programs with the code of models or of exec: sources. nil means unlimited access.
+// Programs may be used concurrently.
 type Programs struct {
-	Network bool     // all of it
-	Read    []string // files and folders with all in them
+	Network bool     // the whole network
+	Read    []string // files, and folders with their contents
 	Write   []string // the same, and devices
 	Files   uint64   // open at once
-	// Private are files and folders of the server that no program reads, wherever they are.
+	// Private are files and folders of the server that no program may read, wherever they are.
 	Private []string
 }
 
-// Apply confines the program that spec starts to the system's files and to own: files of the program, and folders with all in them.
+// Apply confines the program of spec to the system's files and to own: files of the program, and folders with their
+// contents.
 func (p *Programs) Apply(spec *child.Spec, own ...string) {
 	if p == nil {
 		return
@@ -42,14 +45,15 @@ func (p *Programs) Apply(spec *child.Spec, own ...string) {
 	spec.Sandbox, spec.Temp, spec.Limits.Files = s, true, p.Files
 }
 
-// Sandbox returns the bounds of a program that reads files, which may be folders, without what is private in them, and nothing else.
+// Sandbox returns the sandbox of a program that reads only files, possibly folders, without the private files in
+// them.
 func Sandbox(files, private []string) *child.Sandbox {
 	s := &child.Sandbox{NoCapabilities: true}
 	s.Read, s.List = without(files, private)
 	return s
 }
 
-// Validate returns an error if a program could change what is private.
+// Validate returns an error if a program could change private files.
 func (p *Programs) Validate() error {
 	for _, dir := range p.Write {
 		for _, file := range p.Private {
@@ -61,7 +65,8 @@ func (p *Programs) Validate() error {
 	return nil
 }
 
-// Check returns an error when a program cannot be confined here, or does not start then: Python, or a shell where there is none.
+// Check returns an error if a program cannot be confined here, or does not start when confined: Python, or a shell
+// without Python.
 func (p *Programs) Check(ctx context.Context) error {
 	if err := child.SandboxError(); err != nil {
 		return err
@@ -82,7 +87,7 @@ func (p *Programs) Check(ctx context.Context) error {
 	return c.Wait()
 }
 
-// Lacks returns what of the bounds this kernel does not know; "" = nothing.
+// Lacks returns the limits of access that this kernel cannot enforce; "" = none.
 func Lacks() string {
 	if child.LandlockABI() < 6 {
 		return "programs can send signals to other processes of the server's user: that needs Linux 6.12"
@@ -90,12 +95,12 @@ func Lacks() string {
 	return ""
 }
 
-// Folder returns the folder of a program, for own of Apply: path, or that in which the file path is. It is "" for the user's home folder
-// and those above it, which have much that is no program's.
+// Folder returns the folder of a program, for own of Apply: path, or the folder of the file path. Folder returns ""
+// for the user's home folder and its parents, because most of their contents belong to no program.
 func Folder(path string) string {
 	dir := real(path)
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		dir = real(filepath.Dir(path)) // where path is a link, the one that has it
+		dir = real(filepath.Dir(path)) // for a link, the folder of the link itself
 	}
 	if home, err := os.UserHomeDir(); dir == "/" || err == nil && inside(real(home), dir) {
 		return ""
@@ -103,8 +108,8 @@ func Folder(path string) string {
 	return dir
 }
 
-// installation returns what belongs to a program that is installed, as an interpreter is: in a folder bin, with libraries beside it.
-// A link, as the interpreter of a virtual environment is one, belongs to both places.
+// installation returns the files of an installed program such as an interpreter: its prefix has a folder bin, and
+// libraries beside bin. A link, such as the interpreter of a virtual environment, belongs to both prefixes.
 func installation(program string) (files []string) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -117,7 +122,7 @@ func installation(program string) (files []string) {
 		prefix := filepath.Dir(bin)
 		switch filepath.Base(bin) {
 		case "bin":
-		case "shims": // scripts of pyenv, which start the interpreter of a version
+		case "shims": // scripts of pyenv, for starting the interpreter of a version
 			names = append(names, "shims", "versions", "version", "plugins", "pyenv.d")
 		default:
 			continue
@@ -131,7 +136,7 @@ func installation(program string) (files []string) {
 	return files
 }
 
-// Arguments returns the files that a command line names, such as a script, for own of Apply.
+// Arguments returns the files named by a command line, such as a script, for own of Apply.
 func Arguments(spec *child.Spec) (files []string) {
 	for _, arg := range spec.Args {
 		if !filepath.IsAbs(arg) {
@@ -144,8 +149,8 @@ func Arguments(spec *child.Spec) (files []string) {
 	return files
 }
 
-// without returns paths without what is private. Of a folder that has something private, list has the folder, and read what
-// else is in it now.
+// without returns paths without the private files. For a folder with private contents, list has the folder, and read
+// its present other contents.
 func without(paths, private []string) (read, list []string) {
 	hidden := make([]string, 0, len(private))
 	for _, path := range private {
@@ -160,7 +165,7 @@ func without(paths, private []string) (read, list []string) {
 			list = append(list, path)
 			entries, _ := os.ReadDir(path)
 			for _, e := range entries {
-				if e.Type()&os.ModeSymlink == 0 { // where it leads is in the folder too, or not allowed
+				if e.Type()&os.ModeSymlink == 0 { // the link's target is in the folder too, or not allowed
 					add(filepath.Join(path, e.Name()))
 				}
 			}
@@ -176,7 +181,7 @@ func without(paths, private []string) (read, list []string) {
 	return read, list
 }
 
-// inside reports whether a path is dir, or in it.
+// inside reports whether path is dir, or in dir.
 func inside(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }

@@ -26,7 +26,7 @@ func write(t *testing.T, dir string, names ...string) (paths []string) {
 	return paths
 }
 
-// What is private is in no folder that is allowed, however it is named, and the rest of the folder stays.
+// Private files are in no allowed folder, however the folder is named; the rest of the folder stays.
 func TestWithout(t *testing.T) {
 	dir := real(t.TempDir())
 	write(t, dir, "model/service.py", "model/weights/one", "model/weights/two", "model/keys.yaml", "model/state/deep/streams.yaml", "model/state/deep/other", "elsewhere/key.pem", "model-keys/x")
@@ -73,7 +73,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// The folder of a program is not the user's home, nor one above it.
+// The folder of a program is neither the user's home nor a parent of the home.
 func TestFolder(t *testing.T) {
 	home := filepath.Join(real(t.TempDir()), "home")
 	t.Setenv("HOME", home)
@@ -87,7 +87,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// A program may read what it was installed with, and the files that its command line names.
+// A program may read its installation, and the files named by its command line.
 func TestApply(t *testing.T) {
 	dir := real(t.TempDir())
 	files := write(t, dir, "base/bin/interpreter", "venv/bin/other", "script", "secret")
@@ -121,7 +121,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A program starts when it is confined.
+// A confined program starts.
 func TestCheck(t *testing.T) {
 	if err := child.SandboxError(); err != nil {
 		t.Skip(err)

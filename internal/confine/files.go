@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// SystemFiles returns what any program and its libraries read on this machine: folders of the system's packages, which have no
-// secrets, certificates, and devices.
+// SystemFiles returns the files read by any program and its libraries on this machine: folders of the system's
+// packages (these contain no secrets), certificates, and devices.
 func SystemFiles() []string {
 	files := []string{
 		"/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.preload",
@@ -21,7 +21,7 @@ func SystemFiles() []string {
 	return files
 }
 
-// ResolverFiles returns what programs read that look names up.
+// ResolverFiles returns the files read for looking names up.
 func ResolverFiles() []string {
 	return []string{
 		"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
@@ -29,15 +29,15 @@ func ResolverFiles() []string {
 	}
 }
 
-// programFiles returns what programs with the code of models need besides SystemFiles: software outside of the system's packages, the
-// packages of the user and of PYTHONPATH, what there is of the machine, and settings that are for all. A process sees of another in /proc
-// what all users see: Landlock refuses its variables and memory.
+// programFiles returns the files needed by programs with the code of models besides SystemFiles: software outside the
+// system's packages, the packages of the user and of PYTHONPATH, descriptions of the machine, and settings for all
+// users. In /proc a process sees only public data of other processes: Landlock refuses their variables and memory.
 func programFiles() []string {
 	files := []string{
 		"/sbin", "/opt", "/proc", "/sys", "/dev/full",
 		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/fonts", "/etc/OpenCL", "/etc/vulkan",
 	}
-	python, _ := filepath.Glob("/etc/python3*") // sitecustomize of Debian is there
+	python, _ := filepath.Glob("/etc/python3*") // for Debian's sitecustomize
 	files = append(files, python...)
 	if home, err := os.UserHomeDir(); err == nil {
 		files = append(files, filepath.Join(home, ".local", "lib"))
@@ -50,8 +50,8 @@ func programFiles() []string {
 	return files
 }
 
-// devices returns the devices of GPUs. CUDA names its threads in /proc, or does not start; there a program can write what its user
-// can, which root's must not.
+// devices returns the devices of GPUs. CUDA needs /proc to name its threads, or does not start. Because a program can
+// write in /proc with its user's rights, root's programs do not get /proc.
 func devices() []string {
 	files := []string{"/dev/dri", "/dev/kfd"}
 	nvidia, _ := filepath.Glob("/dev/nvidia*")

@@ -29,16 +29,16 @@ type Boxes struct {
 // Differ returns the number of boxes that differ. A changed class counts once.
 func (d *Boxes) Differ() int { return d.Changed + d.OnlyA + d.OnlyB }
 
-// add compares the boxes of one frame, calls matched with each pair, and returns
-// how many boxes differ. Matching is greedy: each box of A, by descending
-// score, takes the box of B with the largest IoU of at least iou, first among those of
-// its class, then among all unmatched ones.
+// add compares the boxes of one frame, calls matched with each pair, and returns the number of different boxes.
+// Matching is greedy: each box of A, by descending score, takes the box of B with the largest IoU of at least iou,
+// first among the boxes of the same class, then among all unmatched boxes.
 func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.Box)) (differ int) {
 	before := d.Differ()
 	d.A += len(a)
 	d.B += len(b)
 	a = slices.Clone(a)
-	slices.SortStableFunc(a, func(x, y overlay.Box) int { return cmp.Compare(y.Score, x.Score) }) // those without a score last
+	// boxes without a score last
+	slices.SortStableFunc(a, func(x, y overlay.Box) int { return cmp.Compare(y.Score, x.Score) })
 	taken := make([]bool, len(b))
 	choose := func(x *overlay.Box, classes bool) int {
 		at, best := -1, iou
@@ -110,8 +110,8 @@ func sameClass(a, b *overlay.Class) bool {
 	return true
 }
 
-// overlap is the intersection over union of two boxes, 0 to 1. Of boxes without an
-// area it is 1 when they are equal, else 0.
+// overlap is the intersection over union of two boxes, 0 to 1. For boxes without an area, overlap is 1 if they are
+// equal, else 0.
 func overlap(a, b *overlay.Box) float64 {
 	area := func(x1, y1, x2, y2 float64) float64 { return max(x2-x1, 0) * max(y2-y1, 0) }
 	both := area(max(a.X1, b.X1), max(a.Y1, b.Y1), min(a.X2, b.X2), min(a.Y2, b.Y2))

@@ -1,9 +1,7 @@
-// Package difference compares the results of two models, A and B, for the same
-// frames: boxes by class and overlap, track ids, which may be numbered differently, and
-// other outputs number by number.
+// Package difference compares the results of two models, A and B, for the same frames: boxes by class and overlap,
+// track ids (their numbers may differ), and other outputs number by number.
 //
-// It owns the measures and their sums over frames. It must not know where the
-// results come from.
+// The package owns the measures and their sums over frames. The package must not know the origin of the results.
 package difference
 
 import (
@@ -20,8 +18,8 @@ type Options struct {
 	Tolerance float64 // the largest distance of two numbers of other outputs
 }
 
-// Summary is the difference over all compared frames. The zero value is empty. It is
-// for one goroutine at a time.
+// Summary is the difference over all compared frames. The zero value is empty. A Summary is for one goroutine at a
+// time.
 type Summary struct {
 	Compared int      `json:"compared"`
 	Boxes    *Boxes   `json:"boxes,omitempty"`
@@ -33,8 +31,8 @@ type Summary struct {
 	tensors map[string]*Tensor
 }
 
-// Add compares the outputs for one frame; a failed frame has none. sameOutcome is
-// false when only one of the two failed. Add returns how many boxes differ.
+// Add compares the outputs for one frame; a failed frame has none. sameOutcome is false when only one of the two
+// failed. The result is the number of different boxes.
 func (d *Summary) Add(a, b []oip.Tensor, sameOutcome bool, o Options) (boxes int) {
 	d.Compared++
 	agree := sameOutcome
@@ -66,8 +64,8 @@ func (d *Summary) Add(a, b []oip.Tensor, sameOutcome bool, o Options) (boxes int
 	return boxes
 }
 
-// boxesOf reads the boxes of both. boxed is false when neither has an output "boxes",
-// or one that cannot be read: such outputs are compared like other tensors.
+// boxesOf reads the boxes of a and b. boxed is false when neither has an output "boxes", or when such an output is
+// unreadable: these outputs are compared like other tensors.
 func boxesOf(a, b []oip.Tensor) (found [2]overlay.Result, boxed bool) {
 	for i, outputs := range [][]oip.Tensor{a, b} {
 		if !slices.ContainsFunc(outputs, func(t oip.Tensor) bool { return t.Name == "boxes" }) {
@@ -82,7 +80,7 @@ func boxesOf(a, b []oip.Tensor) (found [2]overlay.Result, boxed bool) {
 	return found, boxed
 }
 
-// otherOutputs returns the outputs that are compared number by number.
+// otherOutputs returns the outputs for comparison number by number.
 func otherOutputs(outputs []oip.Tensor, boxed, tracked bool) []oip.Tensor {
 	if !boxed {
 		return outputs

@@ -103,8 +103,7 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-// tracked are the outputs of a model whose boxes have ids: one box for each id, 100
-// pixels apart.
+// tracked are the outputs of a model whose boxes have ids: one box for each id, 100 pixels apart.
 func tracked(ids ...int64) []oip.Tensor {
 	boxes := oip.Tensor{Name: "boxes", Datatype: oip.FP32, Shape: []int{1, len(ids), 4}}
 	list := oip.Tensor{Name: "ids", Datatype: oip.Int64, Shape: []int{1, len(ids)}}
@@ -143,7 +142,7 @@ func TestTracks(t *testing.T) {
 		}
 	}
 
-	// Without ids on one side there is nothing to compare them with.
+	// Without ids on one side, ids cannot be compared.
 	var d Summary
 	d.Add(tracked(1), tracked(1)[:1], true, Options{IoU: 0.5})
 	if d.Finish(); d.Tracks != nil || len(d.Tensors) != 1 || d.Tensors[0].Name != "ids" || d.Tensors[0].Other != 1 || d.Agree != 0 {

@@ -25,8 +25,7 @@ func (t *Tensor) finish() {
 	}
 }
 
-// addTensors compares the outputs of one frame by name, and reports whether none
-// differs by more than the tolerance.
+// addTensors compares the outputs of one frame by name, and reports whether all differ by at most the tolerance.
 func addTensors(all map[string]*Tensor, a, b []oip.Tensor, tolerance float64) bool {
 	agree := true
 	of := func(name string) *Tensor {
@@ -55,9 +54,8 @@ func addTensors(all map[string]*Tensor, a, b []oip.Tensor, tolerance float64) bo
 	return agree
 }
 
-// add compares two tensors number by number. BYTES and BOOL tensors differ by 1 or 0
-// as a whole. ok is false for tensors that cannot be compared: shapes or datatypes
-// differ, or different numbers are not finite.
+// add compares two tensors number by number. BYTES and BOOL tensors differ by 1 or 0 as a whole. ok is false for
+// incomparable tensors: shapes or datatypes differ, or different numbers are not finite.
 func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 	if a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) {
 		t.Other++

@@ -1,7 +1,7 @@
 package difference
 
-// Tracks compares the track ids of matched boxes. Two trackers agree when each id
-// of A corresponds to one id of B, whatever the numbers are.
+// Tracks compares the track ids of matched boxes. Two trackers agree when each id of A corresponds to one id of B,
+// whatever the numbers are.
 type Tracks struct {
 	Compared int `json:"compared"` // matched boxes with an id in both
 	Switched int `json:"switched"` // of these, boxes whose ids corresponded to other ids before
@@ -11,8 +11,8 @@ type Tracks struct {
 	ofB map[int64]int64 // A's id by B's
 }
 
-// add compares the ids of two matched boxes, and reports whether they agree. After a
-// switch the new ids correspond, so that each switch counts once.
+// add compares the ids of two matched boxes, and reports whether they agree. After a switch the new ids correspond,
+// so each switch counts once.
 func (t *Tracks) add(a, b int64) bool {
 	if a == 0 || b == 0 {
 		if a != b {

@@ -14,13 +14,11 @@ import (
 	"testing"
 )
 
-// public are the packages that programs embed the server or reach one with: what
-// they export names no type that such a program cannot name.
+// public are the packages used by programs to embed or reach the server: exported declarations name no type that such
+// a program cannot name.
 var public = []string{"stream", "stream/buf", "stream/coded", "stream/window", "server", "client", "ingest/native"}
 
-// exposed are the exceptions. The list only gets shorter: TestExportedTypes fails
-// for one that is no longer needed.
-// Those of client are results of its metadata requests, under names of its own.
+// exposed are the exceptions. The list only gets shorter: TestExportedTypes fails for an unneeded exception.
 var exposed = []string{}
 
 func TestExportedTypes(t *testing.T) {
@@ -59,15 +57,14 @@ func TestExportedTypes(t *testing.T) {
 	}
 }
 
-// internalTypes returns the uses of packages below internal in what a file exports:
-// "Server.Memory: buf.Pool". Initial values tell the types of variables that have
-// none of their own.
+// internalTypes returns the uses of packages below internal in the exported declarations of a file: "Server.Memory:
+// buf.Pool". A variable without a declared type has the type of its initial value.
 func internalTypes(src []byte) ([]string, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), "", src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	hidden := map[string]bool{} // by the name it has in this file
+	hidden := map[string]bool{} // by the package's name in this file
 	for _, spec := range f.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
@@ -86,7 +83,7 @@ func internalTypes(src []byte) ([]string, error) {
 	look := func(name string, n ast.Node) {
 		ast.Inspect(n, func(n ast.Node) bool {
 			switch n := n.(type) {
-			case *ast.Field: // of a struct or an interface: only what is exported
+			case *ast.Field: // of a struct or an interface: only exported fields
 				if len(n.Names) > 0 && !slices.ContainsFunc(n.Names, (*ast.Ident).IsExported) {
 					return false
 				}
@@ -168,7 +165,7 @@ func receiver(d *ast.FuncDecl) string {
 	return name
 }
 
-// TestInternalTypes checks what internalTypes finds, and what it ignores.
+// TestInternalTypes checks the uses that internalTypes finds and ignores.
 func TestInternalTypes(t *testing.T) {
 	for src, want := range map[string]string{
 		`func F(n int, b *buf.Buf) {}`:                                        "F: buf.Buf",

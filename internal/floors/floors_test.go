@@ -110,7 +110,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestLoad checks what the loader reads from a tree, and what it skips.
+// TestLoad checks the files that the loader reads from a tree and skips.
 func TestLoad(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{

@@ -1,6 +1,6 @@
-// Package floors owns the rules that keep the packages apart: which may import
-// which, which may use the telemetry libraries, and how long a file may be. It has
-// tests only, which parse sources: it imports no other package of the module.
+// Package floors owns the rules that keep the packages apart: the imports allowed to each package, the packages with
+// access to the telemetry libraries, and the length of files. The package has only tests, works on parsed sources,
+// and imports no other package of the module.
 package floors
 
 import (
@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// load reads every source file below root, whatever its build tags. It skips
-// what the go command skips, build output, installed packages and nested modules but tools.
+// load reads every source file below root, whatever its build tags. Like the go command, load skips ignored files,
+// and also build output, installed packages and nested modules except tools.
 func load(root string) (map[string]file, error) {
 	tree := map[string]file{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {

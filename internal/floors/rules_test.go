@@ -10,43 +10,43 @@ import (
 
 const module = "millrace"
 
-// maxLines is the length past which a file must be split.
+// maxLines is the greatest length of a file.
 const maxLines = 800
 
-// floor of each top-level folder, and of folders below one that have a floor of
-// their own. Imports go from a higher floor to a lower one.
+// floor of each top-level folder, and of folders below with a separate floor. Imports go from a higher floor to a
+// lower floor.
 var floor = map[string]int{
-	"stream/coded": -1, // the error that every package returns
+	"stream/coded": -1, // the error returned by every package
 	"stream/buf":   -1, // leased memory
 	"internal":     0,
 	"stream":       1, "python": 1,
-	"batching": 2, "client": 2, "ingest/access": 2, // who may do what, below the adapters and the gate
+	"batching": 2, "client": 2, "ingest/access": 2, // permissions, below the adapters and the gate
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
 	"examples": 6,
 	"cmd":      7, // the demo shows an example
-	"tools":    8, // a module of its own
+	"tools":    8, // a separate module
 }
 
-// plugins are the folders whose subfolders never import each other, so that
-// each can be added or removed alone. The value lists subfolders that are no
-// plugin but shared by them all.
+// plugins are the folders whose subfolders never import each other, so that each can be added or removed alone. The
+// value lists subfolders that are not plugins but shared by all plugins.
 var plugins = map[string][]string{
 	"ingest":  {"sources", "sinks", "decoders", "frames", "inference", "shm"},
 	"workers": {"results", "process"},
 }
 
-// layers are the folders of rooms that have floors of their own, from the lowest up; the room itself is above them all. A
-// folder imports none of its own layer.
+// layers are the folders of rooms with floors of their own, from the lowest up; the room itself is above all layers.
+// Folders of the same layer do not import each other.
 var layers = map[string][][]string{
 	"ingest/ws": {{"encode", "payload"}, {"conn", "query"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
 }
 
-// scraper may import telemetry, too: it is no part of the server, and reads its metrics as Prometheus does.
+// scraper may import telemetry, too: the soak tool is not part of the server, and reads the server's metrics like
+// Prometheus.
 const scraper = "tools/soak"
 
-// telemetry may be imported by tracing alone; the others have hooks.
+// telemetry may be imported by tracing alone; the other packages have hooks.
 var telemetry = []string{
 	"go.opentelemetry.io/",
 	"github.com/prometheus/",
@@ -54,7 +54,7 @@ var telemetry = []string{
 	"github.com/opentracing/",
 }
 
-// synonyms are exported type names for things that already have a name.
+// synonyms are exported type names that repeat an existing name.
 var synonyms = map[string]string{
 	"Packet":       "Frame",
 	"Job":          "Request",
@@ -72,8 +72,8 @@ var synonyms = map[string]string{
 	"Orchestrator": "Manager",
 }
 
-// file is what the rules need to know of one source file. Only lines and
-// generated are set for a file that is not Go.
+// file is the information about a source file used by the rules. For a file that is not Go, only lines and generated
+// are set.
 type file struct {
 	pkg       string   // name in the package clause
 	doc       string   // package comment, "" for none
@@ -84,8 +84,8 @@ type file struct {
 	generated bool // carries Go's mark for generated code
 }
 
-// faults returns one line for each rule that the tree, from slash-separated
-// path to file, breaks; sorted, each said once.
+// faults returns one line for each rule broken by the tree (slash-separated path to file), sorted and without
+// duplicates.
 func faults(tree map[string]file) []string {
 	seen := map[string]bool{}
 	for name, f := range tree {
@@ -155,7 +155,7 @@ func importFault(dir, to string) string {
 	return ""
 }
 
-// floorOf returns the floor of a folder: its own, or that of its top-level folder.
+// floorOf returns the floor of a folder: its own, or the floor of its top-level folder.
 func floorOf(dir string) (int, bool) {
 	top, sub := split(dir)
 	if f, ok := floor[top+"/"+sub]; ok {
@@ -180,7 +180,7 @@ func layerFault(room, from, to string) string {
 	return ""
 }
 
-// layerOf returns the layer of a folder of room, -1 for one that has none, and whether dir is in room at all.
+// layerOf returns the layer of a folder of room, -1 for a folder without a layer, and whether dir is in room at all.
 func layerOf(room, dir string) (layer int, inside bool) {
 	if dir == room {
 		return len(layers[room]), true
@@ -199,10 +199,10 @@ func split(dir string) (top, sub string) {
 	return top, sub
 }
 
-// undocumented returns the folders whose package has no comment of Go's form. A
-// comment in a test file counts only where there is nothing but tests.
+// undocumented returns the folders whose package has no comment of Go's form. A comment in a test file counts only in
+// folders with nothing but tests.
 func undocumented(tree map[string]file) []string {
-	code := map[string]bool{} // folders with Go files that are no tests
+	code := map[string]bool{} // folders with Go files other than tests
 	for name, f := range tree {
 		if strings.HasSuffix(name, ".go") && !f.test {
 			code[path.Dir(name)] = true

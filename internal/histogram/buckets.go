@@ -2,20 +2,18 @@ package histogram
 
 import "math/bits"
 
-// The bounds of Buckets: every value up to 1<<subBits has a bucket of its own, and each
-// power of two above it is divided into 1<<subBits buckets, so that a bucket is at most
-// a quarter as wide as its lower bound.
+// The bounds of Buckets: every value up to 1<<subBits has its own bucket, and each power of two above is divided into
+// 1<<subBits buckets, so that a bucket is at most a quarter as wide as its lower bound.
 const (
 	subBits    = 2
 	largestBit = 26 // the last bound is 1<<largestBit
 	numBuckets = 1<<subBits + (largestBit-subBits)<<subBits
 )
 
-// Buckets counts whole numbers, such as microseconds or rows, in buckets whose bounds
-// are fixed. The zero value is empty. Adding allocates nothing. It is for one goroutine
-// at a time.
+// Buckets counts whole numbers, such as microseconds or rows, in buckets with fixed bounds. The zero value is empty.
+// Adding allocates nothing. Buckets is for one goroutine at a time.
 type Buckets struct {
-	counts [numBuckets + 1]uint64 // the last one: above the last bound
+	counts [numBuckets + 1]uint64 // the last: values above the last bound
 	sum    uint64
 }
 
@@ -25,12 +23,12 @@ func (b *Buckets) Add(v uint64) {
 	b.sum += v
 }
 
-// bucketOf returns the index of the first bucket whose bound is v or more.
+// bucketOf returns the index of the first bucket with a bound of at least v.
 func bucketOf(v uint64) int {
 	if v <= 1<<subBits {
 		return max(int(v), 1) - 1
 	}
-	v-- // bounds belong to the bucket below them
+	v-- // bounds belong to the bucket below
 	if v >= 1<<largestBit {
 		return numBuckets
 	}
@@ -47,9 +45,9 @@ func boundOf(i int) uint64 {
 	return uint64(i&(1<<subBits-1)+1<<subBits+1) << octave
 }
 
-// Snapshot is what a Buckets has counted. Counts[i] is the number of values above
-// Bounds[i-1] and up to Bounds[i]; Counts may have one element more than Bounds, for
-// values above the last bound. Both end with the last bucket that is not empty.
+// Snapshot is the counts of a Buckets. Counts[i] is the number of values above Bounds[i-1] and up to Bounds[i];
+// Counts may have one element more than Bounds, for values above the last bound. Both end with the last bucket that
+// is not empty.
 type Snapshot struct {
 	Bounds []uint64
 	Counts []uint64

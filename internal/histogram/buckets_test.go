@@ -9,9 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEachValueIsInItsBucket checks that the bucket of a value is the first one whose
-// bound is not below it, and that a bucket is at most a quarter as wide as its lower
-// bound.
+// TestEachValueIsInItsBucket checks that a value is in the first bucket with a bound not below the value, and that a
+// bucket is at most a quarter as wide as its lower bound.
 func TestEachValueIsInItsBucket(t *testing.T) {
 	bounds := make([]uint64, numBuckets)
 	for i := range bounds {

@@ -1,5 +1,5 @@
-// Package histogram counts durations with HdrHistogram. It adds the exact sum,
-// minimum and maximum, and takes no memory while it is empty.
+// Package histogram counts durations with HdrHistogram, and adds the exact sum, minimum and maximum. An empty
+// histogram takes no memory.
 package histogram
 
 import (
@@ -9,16 +9,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the largest duration with a bucket of its own: longer ones count as
-// longest, except for Max and Mean.
+// longest is the largest duration with its own bucket: longer durations count as longest, except for Max and Mean.
 const longest = 24 * time.Hour
 
 // digits is the precision of HdrHistogram's buckets, in significant decimal
 // digits: a quantile is off by less than 1 % of itself.
 const digits = 2
 
-// Durations is a histogram of durations. The zero value is empty. It is for one
-// goroutine at a time.
+// Durations is a histogram of durations. The zero value is empty. Durations is for one goroutine at a time.
 type Durations struct {
 	buckets  *hdrhistogram.Histogram // nil until the first duration
 	sum      float64                 // nanoseconds
@@ -71,13 +69,13 @@ func (h *Durations) Count() uint64 {
 	return uint64(h.buckets.TotalCount())
 }
 
-// Min returns the shortest duration, 0 when there is none.
+// Min returns the shortest duration, 0 for an empty histogram.
 func (h *Durations) Min() time.Duration { return h.min }
 
-// Max returns the longest duration, 0 when there is none.
+// Max returns the longest duration, 0 for an empty histogram.
 func (h *Durations) Max() time.Duration { return h.max }
 
-// Mean returns the mean, 0 when there are no durations.
+// Mean returns the mean, 0 for an empty histogram.
 func (h *Durations) Mean() time.Duration {
 	n := h.Count()
 	if n == 0 {
@@ -87,8 +85,7 @@ func (h *Durations) Mean() time.Duration {
 	return min(max(mean, h.min), h.max)
 }
 
-// Quantile returns the duration that a share q, 0 to 1, of all durations does not
-// exceed; 0 when there are none.
+// Quantile returns the duration not exceeded by a share q, 0 to 1, of all durations; 0 for an empty histogram.
 func (h *Durations) Quantile(q float64) time.Duration {
 	if h.buckets == nil {
 		return 0

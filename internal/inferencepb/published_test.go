@@ -12,8 +12,8 @@ import (
 	"millrace/internal/inferencepb"
 )
 
-// published lists each method, field and value of an enumeration of the protocol as clients
-// have it, with its number and type.
+// published lists each method, field and enumeration value of the protocol published to clients, with number and
+// type.
 //
 //go:embed testdata/published.txt
 var published string
@@ -61,7 +61,7 @@ func name(d protoreflect.Descriptor) string {
 	return strings.TrimPrefix(string(d.FullName()), "inference.")
 }
 
-// list is what protoreflect's lists of descriptors have in common.
+// list is the common interface of protoreflect's lists of descriptors.
 type list[T any] interface {
 	Len() int
 	Get(int) T

@@ -1,7 +1,7 @@
-// Package jaegertest builds and runs a Jaeger for tests, and reads traces from its query API.
+// Package jaegertest builds and runs a Jaeger for tests, and reads traces from Jaeger's query API.
 //
-// It owns the program, its configuration and its ports, all on 127.0.0.1. It must not know
-// how spans are made or sent.
+// The package owns the program, its configuration and its ports, all on 127.0.0.1. The package must not know how
+// spans are made or sent.
 package jaegertest
 
 import (
@@ -26,7 +26,7 @@ type Server struct {
 	OTLPGRPC, OTLPHTTP string
 	Collector          string // thrift over HTTP, at /api/traces
 	Agent              string // compact thrift over UDP
-	Query              string // its API and page
+	Query              string // API and page
 	Sampling           string // at /sampling
 
 	client http.Client
@@ -36,9 +36,9 @@ type Server struct {
 type Options struct {
 	// Strategies is the file of sampling strategies; "" samples everything.
 	Strategies string
-	// UI is the folder of the built page; "" is the placeholder that the module has.
+	// UI is the folder of the built page; "" is the module's placeholder.
 	UI string
-	// Ports are those of Server's addresses in their order; a missing or 0 port is a free one.
+	// Ports are the ports of Server's addresses in their order; a missing or 0 port means a free port.
 	Ports [6]int
 }
 
@@ -79,8 +79,7 @@ exporters:
 // everything samples all traces.
 const everything = `{"default_strategy": {"type": "probabilistic", "param": 1}}`
 
-// Start runs a Jaeger until the test ends. It skips the test under -short: building Jaeger
-// takes minutes.
+// Start runs a Jaeger until the test ends. Under -short the test is skipped: building Jaeger takes minutes.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
 	path := testbuild.Peer(t, "jaeger")
@@ -90,7 +89,7 @@ func Start(t testing.TB, options Options) *Server {
 		if err == nil {
 			t.Cleanup(func() {
 				s.client.CloseIdleConnections()
-				_ = process.Stop(0) // it only has memory to lose
+				_ = process.Stop(0) // Jaeger stores traces only in memory
 			})
 			return s
 		}
@@ -145,7 +144,7 @@ func run(t testing.TB, path string, options Options) (*Server, *child.Process, e
 	}
 }
 
-// free returns an address that nothing uses.
+// free returns an unused address.
 func free(t testing.TB, udp bool) string {
 	t.Helper()
 	if udp {
@@ -164,7 +163,7 @@ func free(t testing.TB, udp bool) string {
 	return l.Addr().String()
 }
 
-// Trace is a trace as Jaeger has it.
+// Trace is a trace as stored by Jaeger.
 type Trace struct {
 	ID    string
 	Spans []Span
@@ -187,7 +186,7 @@ type Span struct {
 // Link is a reference to a span of this or another trace.
 type Link struct{ TraceID, SpanID string }
 
-// Span returns the span of a name, and whether there is exactly one.
+// Span returns the span with the name, and whether there is exactly one.
 func (t Trace) Span(name string) (found Span, ok bool) {
 	n := 0
 	for _, s := range t.Spans {
@@ -253,7 +252,7 @@ func (s *Server) Traces(t testing.TB, service string) []Trace {
 	return s.get(t, "/api/traces?"+query.Encode())
 }
 
-// Trace returns a trace by its id in hexadecimal digits, and whether Jaeger has it.
+// Trace returns a trace by its id in hexadecimal digits, and whether Jaeger has the trace.
 func (s *Server) Trace(t testing.TB, id string) (Trace, bool) {
 	t.Helper()
 	if traces := s.get(t, "/api/traces/"+id); len(traces) == 1 {
@@ -262,7 +261,7 @@ func (s *Server) Trace(t testing.TB, id string) (Trace, bool) {
 	return Trace{}, false
 }
 
-// Wait returns a trace when Jaeger has so many spans of it.
+// Wait returns a trace when Jaeger has the given number of its spans.
 func (s *Server) Wait(t testing.TB, id string, spans int) Trace {
 	t.Helper()
 	var last Trace

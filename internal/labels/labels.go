@@ -1,5 +1,5 @@
-// Package labels reads files with the names of classes, one name per line. It must not
-// know what the classes are used for.
+// Package labels reads files with the names of classes, one name per line. The package must not know the use of the
+// classes.
 package labels
 
 import (
@@ -17,8 +17,7 @@ const (
 	maxName = 1024
 )
 
-// Read returns the names in a file. The text of an error names the file and what it should
-// be.
+// Read returns the names in a file. The text of an error names the file and the expected contents.
 func Read(path string) ([]string, error) {
 	st, err := os.Stat(path)
 	switch {

@@ -1,5 +1,5 @@
-// Package newfile writes files that are there completely, or not at all. It must not know what is in a file. It imports nothing
-// of Millrace.
+// Package newfile writes files atomically: a file appears completely, or not at all. The package must not know the
+// contents of a file, and imports nothing of Millrace.
 package newfile
 
 import (
@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// Write makes a file of what write writes. A file that exists is replaced once the new one is complete; what is not a regular
-// file, such as a device or a folder, is refused.
+// Write makes a file from the output of write. An existing file is replaced once the new file is complete; a path
+// that is not a regular file, such as a device or a folder, is refused.
 func Write(file string, write func(io.Writer) error) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: choose another name", file)
@@ -24,7 +24,7 @@ func Write(file string, write func(io.Writer) error) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be written: %w", file, err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // no such file after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // does nothing after the rename
 	b := bufio.NewWriter(f)
 	err = errors.Join(write(b), b.Flush(), f.Chmod(0o644), f.Close())
 	if err == nil {

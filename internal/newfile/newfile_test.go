@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWrite: a file is replaced when the new one is complete; after an error the old one is there, and no other.
+// A file is replaced when the new file is complete; after an error only the old file exists.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.txt")

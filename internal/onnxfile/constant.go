@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// Constant returns a model that answers every picture with the same outputs. Its input images is FP32 [N, 3, H, W], with any H and W. outputs has
-// the shape of each output without the batch axis, values the elements of each output, and metadata keys and values by turns.
+// Constant returns a model that answers every picture with the same outputs. Its input images is FP32 [N, 3, H, W],
+// with any H and W. outputs has the shape of each output without the batch axis, values the elements of each output,
+// and metadata keys and values by turns.
 func Constant(outputs map[string][]int, values map[string][]float32, metadata ...string) Model {
 	ints := func(name string, v ...int64) Tensor {
 		var raw []byte

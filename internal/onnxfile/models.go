@@ -6,8 +6,7 @@ import (
 	"math"
 )
 
-// Identity returns a model that copies its input "x" to its output "y", both of the
-// given type and shape.
+// Identity returns a model that copies its input "x" to its output "y", both of the given type and shape.
 func Identity(datatype int32, dims ...any) []byte {
 	return Model{
 		Inputs:  []Value{{"x", datatype, dims}},
@@ -16,9 +15,8 @@ func Identity(datatype int32, dims ...any) []byte {
 	}.Bytes()
 }
 
-// MLP returns a model of fully connected layers, hidden wide between them, with ReLU
-// after all but the last: input "x" FP32 [N, in], output "y" FP32 [N, out]. The
-// weights are always the same.
+// MLP returns a model of fully connected layers with hidden neurons between layers, and ReLU after all layers but the
+// last: input "x" FP32 [N, in], output "y" FP32 [N, out]. The weights are always the same.
 func MLP(in, hidden, out, layers int) []byte {
 	var b builder
 	x, width := "x", in
@@ -32,10 +30,9 @@ func MLP(in, hidden, out, layers int) []byte {
 	return b.model(Value{"x", Float32, []any{"N", in}}, Value{"y", Float32, []any{"N", out}}, x)
 }
 
-// CNN returns a small classifier of pictures: input "image" FP32 [N, 3, height,
-// width], output "scores" FP32 [N, 10]. Three convolutions of 3x3 with ReLU make
-// 16 channels at half the size, 32 at a quarter, and 32 again; their means feed one
-// dense layer. The weights are always the same.
+// CNN returns a small classifier of pictures: input "image" FP32 [N, 3, height, width], output "scores" FP32 [N, 10].
+// Three convolutions of 3x3 with ReLU make 16 channels at half the size, 32 at a quarter, and 32 again; their means
+// feed one dense layer. The weights are always the same.
 func CNN(width, height int) []byte {
 	var b builder
 	x := b.conv("image", 3, 16, 2)
@@ -82,9 +79,8 @@ func (b *builder) conv(x string, in, out, stride int) string {
 	return b.add("Relu", []string{x})
 }
 
-// weights adds an initializer and returns its name. Its values are uniform over
-// +-sqrt(6/fan), fan being the inputs of one neuron, so that activations keep their
-// variance through many layers (He and others, 2015).
+// weights adds an initializer and returns its name. The values are uniform over +-sqrt(6/fan), where fan is the
+// number of inputs of a neuron, so that activations keep their variance through many layers (He and others, 2015).
 func (b *builder) weights(fan int, dims ...int) string {
 	t := Tensor{Name: fmt.Sprintf("w%d", len(b.Initializers)), Type: Float32}
 	count := 1

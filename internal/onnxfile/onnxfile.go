@@ -1,6 +1,6 @@
-// Package onnxfile writes small ONNX models, so that tests and benchmarks need no
-// Python. It owns the encoding of the parts of onnx.proto that such models need. It
-// does not read models, and must not know how they are run.
+// Package onnxfile writes small ONNX models, so that tests and benchmarks need no Python. The package owns the
+// encoding of the necessary parts of onnx.proto. The package does not read models, and must not know how models are
+// run.
 package onnxfile
 
 import (
@@ -30,22 +30,22 @@ const (
 	BFloat16   int32 = 16
 )
 
-// The default versions of a Model: those of ONNX 1.12, which all common runtimes support.
+// The default versions of a Model: the versions of ONNX 1.12, supported by all common runtimes.
 const (
 	DefaultIR    = 8
 	DefaultOpset = 17
 )
 
-// Model is one graph. A version of 0 means the default one.
+// Model is a graph. A version of 0 means the default.
 type Model struct {
 	IR    int64
 	Opset int64
 	// Domain is a second operator set to import, at version 1; "" for none.
 	Domain          string
 	Inputs, Outputs []Value
-	Nodes           []Node // each after the nodes whose outputs it reads
+	Nodes           []Node // each after the nodes whose outputs the node reads
 	Initializers    []Tensor
-	// Metadata are keys and values, which exporters write for programs.
+	// Metadata are keys and values for programs, as written by exporters.
 	Metadata [][2]string
 }
 
@@ -53,9 +53,8 @@ type Model struct {
 type Value struct {
 	Name string
 	Type int32
-	// Dims has int or int64 for a fixed axis, and string for a dynamic one: axes of
-	// the same name have the same length; "" is a dynamic axis without a name. nil is
-	// a scalar.
+	// Dims has int or int64 for a fixed axis, and string for a dynamic axis: axes with the same name have the same
+	// length; "" is a dynamic axis without a name. nil is a scalar.
 	Dims []any
 }
 
@@ -65,26 +64,26 @@ type Tensor struct {
 	Type int32
 	Dims []int64
 	Raw  []byte
-	// External is a file with the data, from its beginning, which the model does not have then.
+	// External is a file with only the data; the model then has no data.
 	External string
 }
 
-// Node is one operator. Domain is "" for those of ONNX itself.
+// Node is an operator. Domain is "" for ONNX's own operators.
 type Node struct {
 	Op, Domain      string
 	Inputs, Outputs []string
 	Attrs           []Attr
 }
 
-// Attr is an attribute of a node. Value is int64, float32, string, []int64, or a Model, whose graph it is (of a Loop or an If).
+// Attr is an attribute of a node. Value is int64, float32, string, []int64, or a Model for a graph (of a Loop or an
+// If).
 type Attr struct {
 	Name  string
 	Value any
 }
 
-// Bytes returns the model as a file's content. It checks nothing, because tests need
-// invalid models too, and panics for a dimension or an attribute of a Go type that
-// has no encoding.
+// Bytes returns the model as a file's content. Bytes checks nothing, because tests need invalid models too, and
+// panics for a dimension or an attribute of a Go type without an encoding.
 func (m Model) Bytes() []byte {
 	size := 4 << 10
 	for _, t := range m.Initializers {
@@ -142,7 +141,7 @@ func (n Node) append(b []byte) []byte {
 	return b
 }
 
-// append writes the value and, as field 20, which kind of value it is.
+// append writes the value and, as field 20, the kind of the value.
 func (a Attr) append(b []byte) []byte {
 	b = appendString(b, 1, a.Name)
 	switch v := a.Value.(type) {
@@ -178,7 +177,7 @@ func (t Tensor) append(b []byte) []byte {
 	return protowire.AppendBytes(b, t.Raw)
 }
 
-// append writes the name and the type, which is always a tensor.
+// append writes the name and the type, always a tensor.
 func (v Value) append(b []byte) []byte {
 	b = appendString(b, 1, v.Name)
 	return appendMessage(b, 2, func(b []byte) []byte {
@@ -216,8 +215,8 @@ func appendString(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
-// appendMessage appends a message that body writes, and then moves it to insert its length
-// before it, which is faster than writing it twice, since weights are large.
+// appendMessage appends a message written by body, and then moves the message to insert the length before it. For
+// large weights a move is faster than writing twice.
 func appendMessage(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	start := len(b)

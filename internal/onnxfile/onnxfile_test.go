@@ -13,8 +13,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// python reads a model with ONNX's own code: it checks it, reads the weights and
-// the attributes, forgets the shapes of the outputs and works them out anew.
+// python checks and reads a model with ONNX's own code, including the weights and attributes, and infers the shapes
+// of the outputs anew.
 const python = `
 import json, sys
 try:

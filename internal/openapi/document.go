@@ -1,8 +1,8 @@
-// Package openapi makes an OpenAPI 3.1 document of descriptions of routes and models.
+// Package openapi makes an OpenAPI 3.1 document from descriptions of routes and models.
 //
-// It owns the form of the document: paths, parameters, and the schemas, which it takes
-// from the Go types of bodies and from the tensors of models. It must not know which
-// routes a server has: each adapter describes its own beside them.
+// The package owns the form of the document: paths, parameters, and the schemas, derived from the Go types of bodies
+// and from the tensors of models. The package must not know the routes of a server: each adapter describes its own
+// routes.
 package openapi
 
 import (
@@ -19,27 +19,27 @@ import (
 type Route struct {
 	Method  string // several are separated by |: GET|POST
 	Path    string
-	Role    role.Role // what a client must have
+	Role    role.Role // the role required of a client
 	Probe   bool      // a setting may open the route to everybody
-	Tag     string    // the heading under which it stands
+	Tag     string    // the heading in the document
 	Summary string
 	Doc     string // more about it; "" = the summary says it all
 	Query   []Param
 
-	// Body and Answer are values of the types that are read from the request and written
-	// to the reply as JSON; nil = no body. Those of other media types are Raw.
+	// Body and Answer are values of the types read from the request and written to the reply as JSON; nil = no body.
+	// Bodies of other media types are Raw.
 	Body, Answer any
 	Status       int  // of the reply; 0 = 200
-	Infer        bool // the tensors of a model go in and out: Body and Answer are those of inference
-	WebSocket    bool // it is the handshake of a WebSocket
-	Limited      bool // its handler regards that a client may use some models only; one with a model in its path need not
+	Infer        bool // the tensors of a model go in and out: Body and Answer are the inference's
+	WebSocket    bool // the handshake of a WebSocket
+	Limited      bool // the handler respects a client's list of models; implied by a model in the path
 }
 
 // Param is an option in the query of a request. Type is string, integer, number or
 // boolean.
 type Param struct{ Name, Type, Doc string }
 
-// Raw is a body or an answer that is not JSON.
+// Raw is a body or an answer other than JSON.
 type Raw struct{ MediaType, Doc string }
 
 // Many are several forms of a body or an answer: values of types, or Raw.
@@ -101,7 +101,7 @@ func (d *document) route(r *Route) {
 	}
 }
 
-// Paths returns the paths that the route describes, in Fiber's notation.
+// Paths returns the paths described by the route, in Fiber's notation.
 func (r *Route) Paths() []string {
 	before, rest, ok := strings.Cut(r.Path, "[")
 	if !ok {
@@ -125,7 +125,7 @@ func template(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// describe returns the operation of one method and path of a route.
+// describe returns the operation for a method and path of a route.
 func (d *document) describe(r *Route, method, path string) object {
 	op := object{"tags": []any{r.Tag}, "summary": r.Summary, "operationId": operationID(method, path), "responses": d.responses(r)}
 	if r.Doc != "" {
@@ -182,7 +182,7 @@ func (d *document) content(of any) object {
 	return object{"application/json": object{"schema": d.schemas.of(of)}}
 }
 
-// operationID names an operation: it has only letters, digits and underscores.
+// operationID names an operation with letters, digits and underscores only.
 func operationID(method, path string) string {
 	id := strings.ToLower(method) + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -193,7 +193,7 @@ func operationID(method, path string) string {
 	return strings.TrimRight(id, "_")
 }
 
-// parameters returns those of a path and a query.
+// parameters returns the parameters of a path and a query.
 func parameters(path string, query []Param) (out []any) {
 	for part := range strings.SplitSeq(template(path), "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
@@ -206,8 +206,8 @@ func parameters(path string, query []Param) (out []any) {
 	return out
 }
 
-// Compare returns how registered routes, "GET /v2/models/:model", and described ones
-// differ. A GET has a HEAD that need not be described.
+// Compare returns the differences between registered routes, such as "GET /v2/models/:model", and described routes.
+// The HEAD of a GET need not be described.
 func Compare(registered []string, described []Route) (differences []string) {
 	all := map[string]bool{}
 	for i := range described {

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/oip"
 )
 
-// Example returns a request with zeros for the model; ok = it is short enough to be
-// shown, and the model's inputs are known.
+// Example returns a request with zeros for the model; ok = the request is short enough to show, and the model's
+// inputs are known.
 func (m *Model) Example() (request map[string]any, ok bool) {
 	inputs := []any{}
 	left := maxExample
@@ -42,8 +42,7 @@ func (m *Model) Example() (request map[string]any, ok bool) {
 	return object{"inputs": inputs}, len(inputs) > 0
 }
 
-// Sent returns the inputs that a request needs: without those that it may leave out, and the first one when that would be
-// none.
+// Sent returns the inputs for a request: all inputs that are not optional, or the first input if all are optional.
 func Sent[T any](inputs []T, optional []string, name func(T) string) []T {
 	if len(inputs) == 0 {
 		return nil
@@ -67,10 +66,10 @@ func ExampleShape(shape []int) []int {
 	return out
 }
 
-// modelKey marks the operations of one model.
+// modelKey marks the operations of a model.
 const modelKey = "x-millrace-model"
 
-// modelOf returns the model of the operations of a path, "" for those of any model.
+// modelOf returns the model of the operations of a path, "" for operations of any model.
 func modelOf(item any) string {
 	operations, _ := item.(map[string]any)
 	for _, op := range operations {
@@ -94,8 +93,8 @@ func ModelsOf(document map[string]any) (names []string) {
 	return slices.Compact(names)
 }
 
-// OnlyModel removes everything from a document but the operations of one model and
-// their schemas. It reports whether the document has the model.
+// OnlyModel removes everything from a document but the operations of one model and their schemas. The result reports
+// whether the document has the model.
 func OnlyModel(document map[string]any, model string) bool {
 	paths, _ := document["paths"].(map[string]any)
 	maps.DeleteFunc(paths, func(_ string, item any) bool { return modelOf(item) != model })

@@ -13,18 +13,18 @@ import (
 type Model struct {
 	oip.ModelMetadata
 	Takes
-	Any       bool // tensors are taken as they come: its inputs are those that it declares, or, when it declares none, any
-	Program   bool // it is a program with routes of its own
-	Element   bool // it takes the bytes of its one element
-	Decoupled bool // it may answer a request more than once
+	Any       bool // tensors are not checked: the declared inputs, or any tensors if none are declared
+	Program   bool // a program with its own routes
+	Element   bool // accepts the bytes of its single element
+	Decoupled bool // may answer a request more than once
 }
 
-// maxExample is the most numbers in a request that is shown as an example.
+// maxExample is the most numbers in an example request.
 const maxExample = 64
 
 func (m *Model) tag() string { return "model " + m.Name }
 
-// Lines describes what the model takes and answers.
+// Lines describes the inputs and answers of the model.
 func (m *Model) Lines() []string {
 	var parts []string
 	switch {
@@ -56,7 +56,7 @@ func tensorText(t *oip.TensorMetadata) string {
 	return t.Name + " " + t.Datatype + " [" + strings.Join(dims, ",") + "]"
 }
 
-// model adds the route of a model, infer or that with several answers, with schemas of its tensors.
+// model adds the route of a model, infer or the route with several answers, with schemas of the model's tensors.
 func (d *document) model(m *Model) {
 	request, response := m.component("request"), m.component("response")
 	d.schemas[request], d.schemas[response] = d.message(m, "inputs", m.Inputs), d.message(m, "outputs", m.Outputs)
@@ -96,11 +96,11 @@ func (d *document) model(m *Model) {
 	})
 }
 
-// takesAll reports whether the model takes all that clients send.
+// takesAll reports whether the model accepts any tensors.
 func (m *Model) takesAll() bool { return m.Any && !m.Program && len(m.Inputs) == 0 }
 
-// escaped returns a name in letters, digits and _, which stands in front of the hexadecimal
-// code of each other byte, so that no two names are one.
+// escaped returns a name in letters, digits and _. An escaped byte is _ and its hexadecimal code, so that different
+// names stay different.
 func escaped(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -146,7 +146,7 @@ func (d *document) message(m *Model, side string, tensors []oip.TensorMetadata) 
 	return object{"allOf": []any{ref(kind), object{"properties": object{side: list}}}}
 }
 
-// tensorSchema returns the schema of one tensor in JSON.
+// tensorSchema returns the schema of a tensor in JSON.
 func tensorSchema(t *oip.TensorMetadata) object {
 	properties := object{
 		"name":     object{"const": t.Name},
@@ -168,8 +168,8 @@ func pictureSchema(t *oip.TensorMetadata) object {
 	}}
 }
 
-// classesSchema returns the schema of the largest elements of the tensor t, which a request
-// with the parameter classification is answered with.
+// classesSchema returns the schema of the largest elements of the tensor t, the answer to a request with the
+// parameter classification.
 func classesSchema(t *oip.TensorMetadata) object {
 	return object{"type": "object", "title": "the largest elements of " + t.Name, "description": "with the parameter classification: VALUE:INDEX or VALUE:INDEX:LABEL",
 		"required": []any{"name", "datatype", "shape"}, "properties": object{
@@ -180,7 +180,7 @@ func classesSchema(t *oip.TensorMetadata) object {
 		}}
 }
 
-// shapeSchema allows each dimension its size, and any to one of -1.
+// shapeSchema requires the size of each dimension, and allows any size for -1.
 func shapeSchema(shape []int) object {
 	dims := []any{}
 	for _, n := range shape {

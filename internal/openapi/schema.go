@@ -26,8 +26,8 @@ var (
 	texts      = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// of returns the schema of the JSON that encoding/json writes of a value. A map with
-// string keys and any values is a schema already.
+// of returns the schema of the JSON written by encoding/json for a value. A map with string keys and any values is a
+// schema already.
 func (s schemas) of(v any) object {
 	if v, ok := v.(object); ok {
 		return v
@@ -70,14 +70,14 @@ func (s schemas) ofType(t reflect.Type) object {
 	return object{}
 }
 
-// ofStruct returns the schema of a struct. That of one with a name is a component.
+// ofStruct returns the schema of a struct. The schema of a named struct is a component.
 func (s schemas) ofStruct(t reflect.Type) object {
 	name := component(t)
 	if name != "" {
 		if s[name] != nil {
 			return ref(name)
 		}
-		s[name] = object{} // for types that contain themselves
+		s[name] = object{} // for recursive types
 	}
 	properties, required := object{}, []any{}
 	s.fields(t, properties, &required)
@@ -92,7 +92,7 @@ func (s schemas) ofStruct(t reflect.Type) object {
 	return ref(name)
 }
 
-// fields adds the fields of a struct, and those of the structs that it embeds.
+// fields adds the fields of a struct, and the fields of embedded structs.
 func (s schemas) fields(t reflect.Type, properties object, required *[]any) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -119,7 +119,7 @@ func (s schemas) fields(t reflect.Type, properties object, required *[]any) {
 	}
 }
 
-// component returns the name of the schema of a type, "" for one without a name.
+// component returns the name of the schema of a type, "" for an unnamed type.
 func component(t reflect.Type) string {
 	if t.Name() == "" || strings.ContainsAny(t.Name(), "[") {
 		return ""

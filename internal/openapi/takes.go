@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Takes says what requests to a model may have or leave out, besides what its metadata say.
+// Takes describes the optional and additional parts of requests to a model, besides the metadata.
 type Takes struct {
 	Picture  *Picture `json:"picture,omitempty"`
 	Optional []string `json:"optional,omitempty"` // inputs that requests may leave out
 }
 
-// Picture is the picture that a request may have in place of the tensor of an input.
+// Picture is the picture that may replace the tensor of an input in a request.
 type Picture struct {
 	Input  string `json:"input"`
 	Width  int    `json:"width,omitempty"` // to which the server scales it; 0 = the picture keeps its size, or Steps says more
@@ -19,11 +19,11 @@ type Picture struct {
 	Color  string `json:"color,omitempty"` // empty if Steps says it
 	Alone  bool   `json:"alone"`           // a request may have the picture and nothing else
 	Whole  bool   `json:"whole"`           // frames of a video are needed in the size of the video: a step takes them as they were sent
-	// Steps are the pictures that the steps of a graph get, when they differ.
+	// Steps are the pictures for the steps of a graph, if different.
 	Steps []PictureStep `json:"steps,omitempty"`
 }
 
-// PictureStep is the picture that a step of a graph gets.
+// PictureStep is the picture for a step of a graph.
 type PictureStep struct {
 	Step   string `json:"step"`
 	Width  int    `json:"width,omitempty"` // 0 = the picture, or the crop, keeps its size
@@ -51,7 +51,7 @@ func (p *Picture) String() string {
 	return text
 }
 
-// pixels describes the form of a picture; width 0 = it keeps its size.
+// pixels describes the form of a picture; width 0 = the picture keeps its size.
 func pixels(color string, width, height int) string {
 	if width == 0 {
 		return color + " in its own size"
@@ -59,11 +59,11 @@ func pixels(color string, width, height int) string {
 	return fmt.Sprintf("%s of %dx%d", color, width, height)
 }
 
-// The members of a model's operation with its version and what it takes.
+// The members of a model's operation with the version and with the Takes of the model.
 const versionKey, takesKey = "x-millrace-version", "x-millrace-takes"
 
-// TakesOf returns what a document says that a version of a model takes, besides its metadata; "" = the version that answers
-// requests without one. The result is empty for a version that the document does not describe.
+// TakesOf returns the Takes of a version of a model from a document; version "" = the default version. The result is
+// empty for a version not described in the document.
 func TakesOf(document []byte, model, version string) (takes Takes, err error) {
 	var of struct {
 		Paths map[string]map[string]struct {

@@ -2,18 +2,19 @@ package openapi
 
 import "strings"
 
-// Bounds of an example: its nesting and its values, since a schema may refer to itself, several times in each object.
+// Bounds of the nesting and the number of values of an example, since a schema may refer to itself, several times in
+// each object.
 const maxExampleDepth, maxExampleValues = 16, 1000
 
 // exampler makes an example of a schema in a document.
 type exampler struct {
 	document map[string]any
-	left     int // values that the example may still have
+	left     int // values still allowed in the example
 }
 
-// ExampleValue returns a value that a schema of a document allows: its example, its default, or a short value of its type.
-// Of an object it has the required properties. References lead into the document. A schema without a type allows
-// everything, and its example is an empty object.
+// ExampleValue returns a value allowed by a schema of a document: its example, its default, or a short value of its
+// type. An object gets only the required properties. References are resolved in the document. A schema without a type
+// allows everything; the example is then an empty object.
 func ExampleValue(document, schema map[string]any) any {
 	e := exampler{document, maxExampleValues}
 	return e.value(schema, 0)
@@ -57,7 +58,7 @@ func (e *exampler) value(schema map[string]any, depth int) any {
 	return e.object(schema, depth)
 }
 
-// typeOf returns the type of a schema, the first one of several that is not null.
+// typeOf returns the type of a schema; among several, the first that is not null.
 func typeOf(schema map[string]any) string {
 	switch t := schema["type"].(type) {
 	case string:

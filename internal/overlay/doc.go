@@ -1,7 +1,6 @@
-// Package overlay draws results of models over their pictures, and writes the
-// pictures as a video.
+// Package overlay draws results of models over their pictures, and writes the pictures as a video.
 //
-// It owns the reading of the outputs with conventional names (boxes, scores,
-// classes, labels, ids, keypoints, mask, region), the drawing, and the ffmpeg child
-// that encodes. It must not know streams or servers.
+// The package owns the reading of the outputs with conventional names (boxes, scores, classes, labels, ids,
+// keypoints, mask, region), the drawing, and the ffmpeg child that encodes. The package must not know streams or
+// servers.
 package overlay

@@ -7,13 +7,12 @@ import (
 	"math"
 )
 
-// minKeypointScore is the score below which a keypoint is not drawn.
+// minKeypointScore is the least score of a drawn keypoint.
 const minKeypointScore = 0.3
 
-// Draw draws a result over img: mask, boxes with their classes, keypoints, a list
-// of classes in the upper left corner, and the caption, unless it is "", in a dark
-// line at the lower edge. Lines and letters scale with the picture. Parts outside
-// of the picture are not drawn.
+// Draw draws a result over img: mask, boxes with their classes, keypoints, a list of classes in the upper left
+// corner, and the caption, unless empty, in a dark line at the lower edge. Lines and letters scale with the picture.
+// Parts outside the picture are not drawn.
 func Draw(img *image.RGBA, r Result, caption string) {
 	if img.Rect.Empty() {
 		return
@@ -58,7 +57,7 @@ var (
 	light = color.RGBA{250, 250, 250, 255}
 )
 
-// colourOf returns a class's colour, by its number, else by its label.
+// colourOf returns the colour of a class by its number, else by its label.
 func colourOf(c Class) color.RGBA {
 	n := uint(c.Number)
 	if c.Number < 0 {
@@ -70,7 +69,7 @@ func colourOf(c Class) color.RGBA {
 	return palette[n%uint(len(palette))]
 }
 
-// pen draws on one picture.
+// pen draws on a picture.
 type pen struct {
 	*image.RGBA
 	line int // width of lines, pixels
@@ -83,10 +82,9 @@ func newPen(img *image.RGBA) *pen {
 	return &pen{RGBA: img, line: max(2, int(size/6)), textFace: newTextFace(size)}
 }
 
-// bounds returns a box in pixels, with its corners in order, clamped to one pixel outside
-// of the picture.
+// bounds returns a box in pixels, with its corners in order, clamped to one pixel outside the picture.
 func (p *pen) bounds(b *Box) image.Rectangle {
-	// Beyond the picture, so that a larger box shows no edge inside of it.
+	// Clamped beyond the picture, so that a larger box shows no edge inside.
 	at := func(v float64, lo, hi int) int {
 		return int(math.Round(min(max(v, float64(lo-2*p.line)), float64(hi+2*p.line))))
 	}
@@ -126,10 +124,10 @@ func (p *pen) outline(r image.Rectangle, width int, c color.RGBA) {
 	p.fill(image.Rect(r.Max.X-width, r.Min.Y+width, r.Max.X, r.Max.Y-width), c)
 }
 
-// segment draws a straight line. It draws only the part of it near the picture.
+// segment draws a straight line, only near the picture.
 func (p *pen) segment(x1, y1, x2, y2 float64, width int, c color.RGBA) {
 	r := p.Rect.Inset(-2 * width)
-	from, to := 0.0, 1.0                // the part of the line that is within r
+	from, to := 0.0, 1.0                // the part of the line within r
 	for _, side := range [4][2]float64{ // distance to an edge at the start, and its change (Liang and Barsky, 1984)
 		{x1 - float64(r.Min.X), x2 - x1}, {float64(r.Max.X) - x1, x1 - x2},
 		{y1 - float64(r.Min.Y), y2 - y1}, {float64(r.Max.Y) - y1, y1 - y2},
@@ -165,8 +163,7 @@ func (p *pen) fill(r image.Rectangle, c color.RGBA) {
 	draw.Draw(p.RGBA, r, image.NewUniform(src), image.Point{}, op)
 }
 
-// label writes a class on a background of its colour, above the box, or inside where
-// there is no room above.
+// label writes a class on a background of its colour, above the box, or inside where there is no room above.
 func (p *pen) label(box image.Rectangle, text string, c color.RGBA) {
 	w, h := p.measure(text)
 	back := image.Rect(0, 0, w+p.pad()*2, h).Add(image.Pt(box.Min.X-1, box.Min.Y-h))
@@ -198,7 +195,7 @@ func (p *pen) disc(at image.Point, r int, c color.RGBA) {
 	}
 }
 
-// mask tints the pixels that have a class.
+// mask tints the pixels with a class.
 func (p *pen) mask(m *Mask) {
 	x1, y1, x2, y2 := m.X1, m.Y1, m.X2, m.Y2
 	if m.Whole {

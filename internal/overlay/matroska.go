@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// ffmpeg reads the pictures as Matroska, because raw video on a pipe has no
-// timestamps: uncompressed RGBA, one cluster a picture, in microseconds. The elements
-// are those of RFC 8794 (EBML) and RFC 9559 (Matroska).
+// ffmpeg reads the pictures as Matroska, because raw video on a pipe has no timestamps: uncompressed RGBA, one
+// cluster a picture, in microseconds. RFC 8794 (EBML) and RFC 9559 (Matroska) define the elements.
 const (
 	idEBML, idDocType                              = 0x1A45DFA3, 0x4282
 	idSegment, idInfo, idScale                     = 0x18538067, 0x1549A966, 0x2AD7B1
@@ -21,7 +20,7 @@ const (
 	unknownSize                                    = 0xFF
 )
 
-// appendID appends an element's id, whose first bits encode its length.
+// appendID appends an element's id; the first bits encode the id's length.
 func appendID(b []byte, id uint32) []byte {
 	for n := (bits.Len32(id) + 7) / 8; n > 0; n-- {
 		b = append(b, byte(id>>(8*(n-1))))
@@ -40,7 +39,7 @@ func appendUint(b []byte, id uint32, v uint) []byte {
 	return appendBytes(b, id, binary.BigEndian.AppendUint64(nil, uint64(v)))
 }
 
-// matroskaHeader returns the header of a video whose pictures last each.
+// matroskaHeader returns the header of a video; each picture lasts each.
 func matroskaHeader(width, height int, each time.Duration) []byte {
 	video := appendUint(nil, idWidth, uint(width))
 	video = appendUint(video, idHeight, uint(height))

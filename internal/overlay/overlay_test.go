@@ -187,7 +187,7 @@ func TestDraw(t *testing.T) {
 	Draw(grey(1, 1), r, "x")
 }
 
-// FuzzReadResult: any outputs are read or refused, and what is read can be drawn.
+// FuzzReadResult: any outputs are read or refused, and each result can be drawn.
 func FuzzReadResult(f *testing.F) {
 	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
 	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, float32s(1, 2, 3e30, 4))

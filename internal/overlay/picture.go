@@ -31,8 +31,8 @@ func CheckPicture(file string) error {
 	return nil
 }
 
-// WritePicture writes img as PNG or JPEG, by the file's extension. An
-// existing file is replaced once the new one is complete.
+// WritePicture writes img as PNG or JPEG, by the file's extension. An existing file is replaced once the new file is
+// complete.
 func WritePicture(file string, img image.Image) error {
 	if err := CheckPicture(file); err != nil {
 		return err

@@ -12,15 +12,13 @@ import (
 	"millrace/internal/oip"
 )
 
-// maxItems bounds the boxes, poses and classes of one result. Further ones are left
-// out.
+// maxItems bounds the boxes, poses and classes of a result. The excess is left out.
 const maxItems = 1000
 
 // maxLabel bounds a label, in runes.
 const maxLabel = 48
 
-// Result is a model's result for one picture. Coordinates are pixels of the picture
-// as sent.
+// Result is a model's result for one picture. Coordinates are pixels of the picture as sent.
 type Result struct {
 	Boxes []Box
 	Poses []Pose
@@ -38,18 +36,17 @@ type Class struct {
 	Score  float64
 }
 
-// Box is a rectangle with its class. ID is the tracker's, 0 without one.
+// Box is a rectangle with its class. ID is the tracker's, 0 without a tracker.
 type Box struct {
 	X1, Y1, X2, Y2 float64
 	Class
 	ID int64
-	// Corners of a rotated box, in the order in which they follow on each other; X1 to Y2 is
-	// the upright box around them.
+	// Corners of a rotated box, in order around the box; X1 to Y2 is the upright box around the corners.
 	Rotated bool
 	Corners [4]struct{ X, Y float64 }
 }
 
-// Pose is the keypoints of one object.
+// Pose is the keypoints of an object.
 type Pose []Point
 
 // Point is a keypoint with its score.
@@ -69,8 +66,7 @@ func (r *Result) Empty() bool {
 	return len(r.Boxes) == 0 && len(r.Poses) == 0 && len(r.Top) == 0 && r.Mask == nil
 }
 
-// Scale returns the result for a picture that is fx times as wide and fy times as
-// high.
+// Scale returns the result for a picture fx times as wide and fy times as high.
 func (r Result) Scale(fx, fy float64) Result {
 	r.Boxes = slices.Clone(r.Boxes)
 	for i := range r.Boxes {
@@ -96,7 +92,7 @@ func (r Result) Scale(fx, fy float64) Result {
 	return r
 }
 
-// ReadResult reads the outputs of one picture by their names, and ignores others:
+// ReadResult reads the outputs of a picture by name, and ignores outputs with other names:
 //
 //	boxes      FP32  [1,n,4]: x1 y1 x2 y2
 //	corners    FP32  [1,n,4,2], of rotated boxes; ignored with another datatype or shape
@@ -107,10 +103,9 @@ func (r Result) Scale(fx, fy float64) Result {
 //	keypoints  FP32  [1,N,K,3]: x y score
 //	mask       UINT8 [1,H,W], with region FP32 [1,4]: x1 y1 x2 y2
 //
-// The leading 1 may be missing. When there are scores of each class and no classes,
-// the class is that of the highest score. Boxes and regions with numbers that are not
-// finite are left out. Errors name the output. The result may share the outputs'
-// memory.
+// The leading 1 may be missing. With scores of each class and no classes, the class with the highest score is taken.
+// Boxes and regions with numbers that are not finite are left out. Errors name the output. The result may share the
+// outputs' memory.
 func ReadResult(outputs []oip.Tensor) (Result, error) {
 	named := map[string]*oip.Tensor{}
 	for i := range outputs {
@@ -157,7 +152,7 @@ var datatypes = map[string]string{
 	"keypoints": oip.FP32, "mask": oip.Uint8, "region": oip.FP32,
 }
 
-// outputError returns the error of an output, or of a part of it, such as "data".
+// outputError returns the error of an output, or of a part of the output, such as "data".
 func outputError(t *oip.Tensor, part, format string, args ...any) error {
 	field := "outputs." + t.Name
 	if part != "" {
@@ -209,8 +204,8 @@ func trimBatch(shape []int, rank int) []int {
 	return shape
 }
 
-// readCorners returns the corners of rotated boxes, nil when there are none. As with ids, a
-// model may have an output of that name with another meaning.
+// readCorners returns the corners of rotated boxes, nil if absent. As with ids, a model may have an output of this
+// name with another meaning.
 func readCorners(outputs []oip.Tensor, boxes *oip.Tensor) *oip.Tensor {
 	for i := range outputs {
 		t := &outputs[i]
@@ -254,8 +249,8 @@ func readBoxes(t *oip.Tensor, ids []byte, corners *oip.Tensor, named map[string]
 	return list, nil
 }
 
-// readIDs returns the ids of boxes, nil when there are none. A model may have an
-// output of that name with another meaning: that is no error.
+// readIDs returns the ids of boxes, nil if absent. A model may have an output of this name with another meaning,
+// without an error.
 func readIDs(outputs []oip.Tensor, boxes *oip.Tensor) []byte {
 	for i := range outputs {
 		if t := &outputs[i]; t.Name == "ids" && t.Datatype == oip.Int64 && checkSize(t) == nil &&
@@ -266,10 +261,10 @@ func readIDs(outputs []oip.Tensor, boxes *oip.Tensor) []byte {
 	return nil
 }
 
-// readClasses reads those of scores, classes and labels that exist, for n objects.
+// readClasses reads the present outputs of scores, classes and labels, for n objects.
 func readClasses(n int, named map[string]*oip.Tensor) ([]Class, error) {
 	scores, classes, labels := named["scores"], named["classes"], named["labels"]
-	perObject := 0 // scores of each class for one object; 0 = one score
+	perObject := 0 // scores of each class for one object; 0 = a single score
 	if scores != nil {
 		switch one, each := trimBatch(scores.Shape, 1), trimBatch(scores.Shape, 2); {
 		case slices.Equal(one, []int{n}):
@@ -311,7 +306,7 @@ func readClasses(n int, named map[string]*oip.Tensor) ([]Class, error) {
 	return list, nil
 }
 
-// setBestClass sets the class with the highest score, or, if c has a class, its score.
+// setBestClass sets the class with the highest score, or, if c has a class, the score of that class.
 func setBestClass(c *Class, scores []float64) {
 	if c.Number >= 0 && c.Number < len(scores) {
 		c.Score = scores[c.Number]
@@ -398,8 +393,7 @@ func finite(v ...float64) bool {
 	return true
 }
 
-// printable returns a label without characters that cannot be printed, cut to
-// maxLabel.
+// printable returns a label without unprintable characters, cut to maxLabel.
 func printable(b []byte) string {
 	b = b[:min(len(b), 4*maxLabel)]
 	s := strings.Map(func(r rune) rune {

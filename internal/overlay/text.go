@@ -14,7 +14,7 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// typeface is parsed once. It is safe for concurrent use; its faces are not.
+// typeface is parsed once. A typeface is safe for concurrent use; its faces are not.
 var typeface = sync.OnceValues(func() (*opentype.Font, error) { return opentype.Parse(gomedium.TTF) })
 
 // textFace is the font at one size.
@@ -46,7 +46,7 @@ func (l *textFace) measure(text string) (w, h int) {
 	return font.MeasureString(l.face, text).Ceil(), (m.Ascent + m.Descent).Ceil() + 1
 }
 
-// write writes text with its upper left corner at x, y.
+// write writes text with the upper left corner at x, y.
 func (l *textFace) write(dst draw.Image, x, y int, text string, c color.Color) {
 	d := font.Drawer{Dst: dst, Src: image.NewUniform(c), Face: l.face}
 	d.Dot = fixed.Point26_6{X: fixed.I(x), Y: fixed.I(y) + l.face.Metrics().Ascent}

@@ -25,8 +25,8 @@ const (
 	stopGrace     = time.Second
 )
 
-// encodings are ffmpeg's arguments by the file's extension. All take any size:
-// where sides must be even, they are padded.
+// encodings are ffmpeg's arguments by the file's extension. All allow any size: where sides must be even, the picture
+// is padded.
 var encodings = map[string]string{
 	".mp4":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4",
 	".mkv":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -f matroska",
@@ -34,7 +34,7 @@ var encodings = map[string]string{
 	".gif":  "-vf settb=1/100,split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none -f gif",
 }
 
-// Extensions are the file extensions that NewWriter accepts.
+// Extensions are the file extensions accepted by NewWriter.
 const Extensions = ".mp4, .mkv, .webm or .gif"
 
 // CheckVideo returns an error when NewWriter cannot write a file of this name.
@@ -45,8 +45,7 @@ func CheckVideo(file string) error {
 	return nil
 }
 
-// Writer writes pictures as a video with a child ffmpeg. Its methods are for one
-// goroutine at a time.
+// Writer writes pictures as a video with a child ffmpeg. Its methods are for one goroutine at a time.
 type Writer struct {
 	file   string // the name of the complete video
 	part   string // the name until then
@@ -62,10 +61,9 @@ type Writer struct {
 	err  error
 }
 
-// NewWriter starts a video of width x height pixels. The file's extension selects
-// the encoding: H.264 for .mp4 and .mkv, VP8 for .webm, or .gif. fps is the nominal
-// frame rate (0 = 25); each picture has a time of its own. An existing file is
-// replaced once the video is complete; an incomplete video is removed.
+// NewWriter starts a video of width x height pixels. The file's extension selects the encoding: H.264 for .mp4 and
+// .mkv, VP8 for .webm, or .gif. fps is the nominal frame rate (0 = 25); each picture has its own time. An existing
+// file is replaced once the video is complete; an incomplete video is removed.
 //
 // When ctx ends, the video fails. The caller must call Close.
 func NewWriter(ctx context.Context, file string, width, height int, fps float64) (*Writer, error) {
@@ -82,7 +80,7 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	if !(fps > 0 && fps <= 1000) {
 		fps = 25
 	}
-	// In the same folder, so that it can be renamed, and under a unique name, so that two writers do not share it.
+	// In the same folder, for the rename, and under a unique name, so that two writers do not share a file.
 	f, err := os.CreateTemp(filepath.Dir(file), ".part-*"+filepath.Ext(file))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %s cannot be written: %w", file, err)
@@ -109,9 +107,9 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	return w, nil
 }
 
-// Write adds a picture of the video's size, at its time from the beginning. Times
-// must rise. It waits for ffmpeg, and fails when ffmpeg has failed or ctx has ended;
-// Close then returns the reason. The caller may reuse img afterwards.
+// Write adds a picture of the video's size, at its time from the beginning. Times must rise. Write waits for ffmpeg,
+// and fails when ffmpeg has failed or ctx has ended; Close then returns the reason. The caller may reuse img
+// afterwards.
 func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 	if img.Rect.Dx() != w.width || img.Rect.Dy() != w.height || img.Stride != 4*w.width {
 		return fmt.Errorf("overlay: a picture of %dx%d for a video of %dx%d", img.Rect.Dx(), img.Rect.Dy(), w.width, w.height)
@@ -133,8 +131,8 @@ func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 	return nil
 }
 
-// Close completes the video and renames it to its final name. Its error has
-// ffmpeg's message. ffmpeg has ended when it returns. It may be called again.
+// Close completes the video, renames the file to its final name, and waits for ffmpeg's exit. The error has ffmpeg's
+// message. Close may be called again.
 func (w *Writer) Close() error {
 	w.once.Do(func() { w.err = w.finish(true) })
 	return w.err
@@ -146,7 +144,7 @@ func (w *Writer) Cancel() {
 }
 
 func (w *Writer) finish(keep bool) error {
-	defer func() { _ = os.Remove(w.part) }() // no such file after the rename
+	defer func() { _ = os.Remove(w.part) }() // does nothing after the rename
 	if keep && !w.wrote {
 		keep = false
 	}

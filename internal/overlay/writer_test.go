@@ -20,7 +20,7 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// write writes n pictures at odd times, each of its own brightness.
+// write writes n pictures at odd times, each with a different brightness.
 func write(w *Writer, width, height, n int) error {
 	img := image.NewRGBA(image.Rect(0, 0, width, height))
 	for i := range n {
@@ -84,7 +84,7 @@ func TestWriter(t *testing.T) {
 			}
 		}
 	}
-	// The pixels are those written.
+	// The pixels read are the pixels written.
 	file := filepath.Join(t.TempDir(), "x.mp4")
 	w, err := NewWriter(t.Context(), file, 64, 48, 25)
 	if err != nil {
@@ -103,7 +103,6 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// ffmpeg gets no variable of this process that it does not need.
 func TestWriterHasNoSecrets(t *testing.T) {
 	t.Setenv("MILLRACE_API_KEY", "planted")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "planted")

@@ -18,10 +18,10 @@ type Header struct {
 	Started time.Time         `json:"started"`           // the times At count from it
 }
 
-// Frame is one frame as it was sent.
+// Frame is a frame as sent.
 type Frame struct {
 	Seq           uint64
-	At            time.Duration   // when it was sent, since the recording started
+	At            time.Duration   // time of sending, since the recording started
 	CaptureUS     int64           // by the source's own clock; of a video its presentation time
 	Codec         string          // "" = unknown
 	Width, Height int             // pixels, upright; 0 = unknown
@@ -47,17 +47,17 @@ const (
 	Failed Outcome = "error"
 )
 
-// Ending is the ending of a frame, or with Partial a part of its result.
+// Ending is the ending of a frame, or with Partial a part of the frame's result.
 type Ending struct {
 	Seq           uint64
-	At            time.Duration // when it arrived, since the recording started
+	At            time.Duration // time of arrival, since the recording started
 	Outcome       Outcome
 	Partial       bool
 	Reason        string // of a drop
 	Code, Message string // of an error
 	Timing        Timing
 	Width, Height int // of the frame, by the server; 0 = not a picture
-	Batch         int // rows of the batch that it was run in
+	Batch         int // rows of the frame's batch
 	Model         string
 	Outputs       []oip.Tensor
 	Params        oip.Params

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// Reader reads a recording, sequentially or by a frame's seq. It uses 32 bytes of memory for
-// each frame and ending. All methods but Next and Close may be called concurrently.
+// Reader reads a recording, sequentially or by a frame's seq. A Reader uses 32 bytes of memory for each frame and
+// ending. All methods but Next and Close may be called concurrently.
 type Reader struct {
 	src    io.ReaderAt
 	close  func() error
@@ -23,7 +23,7 @@ type Reader struct {
 	cut    error
 
 	frames  []entry // by seq
-	endings []entry // by seq, and those of one frame in their order
+	endings []entry // by seq; endings of the same frame in order
 }
 
 // Item is a frame or an ending: one of the two is set.
@@ -54,8 +54,8 @@ func Open(name string) (*Reader, error) {
 	return r, nil
 }
 
-// NewReader reads a recording of size bytes. It fails if src is not a recording. A truncated
-// file is read as far as possible, see Cut.
+// NewReader reads a recording of size bytes. If src is not a recording, NewReader fails. A truncated file is read as
+// far as possible, see Cut.
 func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 	r := &Reader{src: src, close: func() error { return nil }, end: size}
 	var pre [preamble]byte
@@ -93,7 +93,7 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 
 func bySeq(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
 
-// load reads the index, and reports whether it is complete.
+// load reads the index, and reports whether the index is complete.
 func (r *Reader) load(size int64) bool {
 	end := size - endLen
 	if end < r.first {
@@ -103,7 +103,7 @@ func (r *Reader) load(size int64) bool {
 	if err != nil || rec.kind != kindEnd || len(rec.data) != 8 || next != size {
 		return false
 	}
-	// From the last index to the first. Each must be before the following one, so that the loop ends.
+	// From the last index to the first. Each index must precede the following index, so that the loop ends.
 	var parts [][]entry
 	limit := end
 	for at := int64(binary.LittleEndian.Uint64(rec.data)); at != 0; {
@@ -139,7 +139,7 @@ func (r *Reader) entries(data []byte) []entry {
 	return list
 }
 
-// add adds an entry. It returns false for an invalid one: frames must ascend.
+// add adds an entry. The result is false for an invalid entry: frames must ascend.
 func (r *Reader) add(e entry) bool {
 	switch e.kind {
 	case kindFrame:
@@ -153,7 +153,7 @@ func (r *Reader) add(e entry) bool {
 	return true
 }
 
-// scan builds the index of a file that has none, up to its last complete record.
+// scan builds the index of a file without an index, up to its last complete record.
 func (r *Reader) scan(size int64) error {
 	var buf []byte
 	for at := r.first; at < size; {
@@ -195,8 +195,7 @@ func (r *Reader) Frames() int { return len(r.frames) }
 // Seq returns the seq of a frame by its index, from 0 to Frames()-1.
 func (r *Reader) Seq(i int) uint64 { return r.frames[i].seq }
 
-// Next returns the frames and endings in the order in which they were written, and io.EOF
-// after the last complete one.
+// Next returns the frames and endings in the order of writing, and io.EOF after the last complete record.
 func (r *Reader) Next() (Item, error) {
 	for {
 		if r.pos >= r.end {
@@ -231,7 +230,7 @@ func (r *Reader) Has(seq uint64) bool {
 
 func ofSeq(e entry, seq uint64) int { return cmp.Compare(e.seq, seq) }
 
-// Frame reads a frame; it returns nil if there is none with this seq.
+// Frame reads the frame with this seq, nil if there is none.
 func (r *Reader) Frame(seq uint64) (*Frame, error) {
 	i, ok := slices.BinarySearchFunc(r.frames, seq, ofSeq)
 	if !ok {
@@ -244,8 +243,7 @@ func (r *Reader) Frame(seq uint64) (*Frame, error) {
 	return rec.frame()
 }
 
-// Endings reads the endings of a frame in their order. A frame whose ending did not arrive
-// has none.
+// Endings reads the endings of a frame in order. A frame whose ending did not arrive has none.
 func (r *Reader) Endings(seq uint64) ([]*Ending, error) {
 	i, _ := slices.BinarySearchFunc(r.endings, seq, ofSeq)
 	var list []*Ending

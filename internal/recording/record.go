@@ -33,7 +33,7 @@ const (
 	kindEnd    kind = 'Z'
 )
 
-// record is one decoded record.
+// record is a decoded record.
 type record struct {
 	kind kind
 	seq  uint64
@@ -57,7 +57,7 @@ func checksum(length, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, body)
 }
 
-// appendHead appends a record without its data, which are the parts.
+// appendHead appends a record without its data; parts are the data.
 func appendHead(dst []byte, r *record, parts [][]byte) ([]byte, error) {
 	n := headLen + len(r.json)
 	for _, p := range parts {
@@ -82,11 +82,11 @@ func appendHead(dst []byte, r *record, parts [][]byte) ([]byte, error) {
 	return dst, nil
 }
 
-// errCut is the error of a record that is longer than the rest of the file.
+// errCut is the error of a record longer than the rest of the file.
 var errCut = errors.New("the file ends within a record")
 
-// readRecord reads the record at an offset, which must not be longer than up to end. It uses
-// the memory of buf if that is large enough. next is the offset after the record.
+// readRecord reads the record at an offset; the record must end at or before end. readRecord uses the memory of buf
+// if large enough. next is the offset after the record.
 func readRecord(src io.ReaderAt, offset, end int64, buf []byte) (r record, next int64, mem []byte, err error) {
 	var pre [frameLen]byte
 	if end-offset < frameLen {

@@ -21,7 +21,7 @@ var header = Header{
 	Started: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
 }
 
-// three is a stream with every kind of ending, one of them in two parts, and a frame without one.
+// three is a stream with every kind of ending, including an ending in two parts, and a frame without an ending.
 func three() []Item {
 	boxes := oip.Tensor{Name: "boxes", Datatype: oip.FP32, Shape: []int{1, 1, 4}, Data: bytes.Repeat([]byte{0, 0, 0xc0, 0x7f}, 4)} // NaN
 	words := oip.Tensor{Name: "labels", Datatype: oip.Bytes, Shape: []int{1}, Data: []byte("\x02\x00\x00\x00\xff\x00")}
@@ -94,7 +94,7 @@ func all(t testing.TB, r *Reader) (items []Item) {
 	}
 }
 
-// same compares by JSON, in which NaN of raw tensors and nil slices are no trouble.
+// same compares by JSON, to treat NaN of raw tensors and nil slices as equal.
 func same(t testing.TB, got, want any) {
 	t.Helper()
 	a, err1 := json.Marshal(got)
@@ -132,7 +132,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestCutAnywhere cuts a file after each of its bytes: what is whole before the cut is read, and nothing else.
+// TestCutAnywhere cuts a file after each of its bytes: exactly the complete records before the cut are read.
 func TestCutAnywhere(t *testing.T) {
 	want := three()
 	file := write(t, want, true)
@@ -174,7 +174,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestDamageAnywhere changes each byte: nothing that was not written is read.
+// TestDamageAnywhere changes each byte: nothing is read that was not written.
 func TestDamageAnywhere(t *testing.T) {
 	want := three()
 	file := write(t, want, true)
@@ -201,7 +201,7 @@ func TestDamageAnywhere(t *testing.T) {
 	}
 }
 
-// TestManyIndexes: the index is a chain, and the writer keeps one link of it.
+// TestManyIndexes: the index is a chain, and the writer keeps one link in memory.
 func TestManyIndexes(t *testing.T) {
 	var file bytes.Buffer
 	w, err := NewWriter(&file, header)
@@ -323,7 +323,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// FuzzReader: any file is read to an end without harm, and what was read can be written and is read the same.
+// FuzzReader: any file is read to an end without harm, and its items can be written and read back unchanged.
 func FuzzReader(f *testing.F) {
 	f.Add(write(f, three(), true))
 	f.Add(write(f, three(), false))
@@ -374,7 +374,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// resum makes the checksums right, so that a fuzzer comes further than to them.
+// resum corrects the checksums, so that a fuzzer gets past them.
 func resum(file []byte) {
 	le := binary.LittleEndian
 	for at := preamble; at+frameLen+headLen <= len(file); {

@@ -11,13 +11,13 @@ import (
 	"sync"
 )
 
-// indexEvery is the number of entries of an index, which bounds the memory of a Writer.
+// indexEvery is the number of entries of an index, and so bounds the memory of a Writer.
 const indexEvery = 1024
 
 const bufferSize = 256 << 10
 
-// Writer writes a recording. It is safe for concurrent use. After an error of the file, all
-// later calls, also Close, return that error.
+// Writer writes a recording. A Writer is safe for concurrent use. After an error of the file, all later calls, also
+// Close, return the same error.
 type Writer struct {
 	mu      sync.Mutex
 	out     *bufio.Writer
@@ -26,13 +26,13 @@ type Writer struct {
 	index   []entry
 	chained int64 // offset of the previous index, 0 = none
 	frames  uint64
-	last    uint64 // seq of the last one
+	last    uint64 // seq of the last frame
 	head    []byte // memory
 	closed  bool
 	err     error
 }
 
-// Create creates the file, which must not exist: a recording is not overwritten.
+// Create creates the file, which must not exist: a recording is never overwritten.
 func Create(name string, h Header) (*Writer, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	switch {
@@ -73,8 +73,7 @@ func NewWriter(to io.Writer, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// Frame appends a frame. It does not keep the frame's memory. Its Seq must be larger than
-// that of the previous frame.
+// Frame appends a frame without keeping its memory. Its Seq must be larger than the previous frame's.
 func (w *Writer) Frame(f *Frame) error {
 	r, parts, err := f.encode()
 	if err != nil {
@@ -104,7 +103,7 @@ func (w *Writer) Ending(e *Ending) error {
 	return w.add(r, parts)
 }
 
-// add appends a record that the index lists.
+// add appends a record listed by the index.
 func (w *Writer) add(r *record, parts [][]byte) error {
 	if w.closed {
 		return errors.New("recording: the writer is closed")
@@ -141,7 +140,7 @@ func (w *Writer) putIndex() error {
 	return nil
 }
 
-// put appends a record. One that is too long does not change the file.
+// put appends a record. Too long a record does not change the file.
 func (w *Writer) put(r *record, parts [][]byte) (err error) {
 	if w.err != nil {
 		return w.err

@@ -1,5 +1,5 @@
-// Package role has the roles that routes and calls require of a client. It owns their names. It must not know
-// who has a role.
+// Package role has the roles required of clients by routes and calls, and owns the names of the roles. The package
+// must not know the roles of any client.
 package role
 
 import (
@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Role is what a route or a call requires. The zero value is none, which no route may have.
+// Role is the requirement of a route or a call. The zero value is no role, and not allowed for a route.
 type Role uint8
 
 // The roles.
 const (
-	Open    Role = iota + 1 // anybody may call it, without credentials
-	Infer                   // run inferences, and read what models take and return
+	Open    Role = iota + 1 // anybody may call, without credentials
+	Infer                   // run inferences, and read the inputs and outputs of models
 	Watch                   // read the state of the server, its streams and statistics
-	Manage                  // change what the server does
+	Manage                  // change the server's behaviour
 	Metrics                 // read the metrics
 )
 
 var names = []string{Infer: "infer", Watch: "watch", Manage: "manage", Metrics: "metrics"}
 
-// String returns the name of the role as users write it.
+// String returns the name of the role as written by users.
 func (r Role) String() string {
 	switch {
 	case r == Open:
@@ -58,7 +58,7 @@ func (s Set) Names() (out []string) {
 	return out
 }
 
-// Parse returns the roles of those names.
+// Parse returns the roles with the names.
 func Parse(of []string) (s Set, err error) {
 	for _, name := range of {
 		i := slices.Index(names, strings.TrimSpace(name))

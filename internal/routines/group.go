@@ -1,6 +1,5 @@
-// Package routines starts goroutines in groups. A group counts its goroutines by name,
-// recovers their panics, starts none after Stop, and waits for all of them. The package
-// must not know what the goroutines do.
+// Package routines starts goroutines in groups. A group counts its goroutines by name, recovers their panics, starts
+// none after Stop, and waits for all goroutines. The package must not know the work of the goroutines.
 package routines
 
 import (
@@ -9,8 +8,7 @@ import (
 	"sync"
 )
 
-// Group is a set of goroutines that end before their owner does. It is safe for
-// concurrent use.
+// Group is a set of goroutines that end before their owner ends. A Group is safe for concurrent use.
 type Group struct {
 	panicked func(name string, value any, stack []byte)
 
@@ -21,14 +19,13 @@ type Group struct {
 	done    chan struct{} // closed when the group is stopped and no goroutine runs
 }
 
-// New returns a group. panicked is called for each panic, in the goroutine that
-// panicked; calls may be concurrent.
+// New returns a group. panicked is called for each panic, in the goroutine that panicked; calls may be concurrent.
 func New(panicked func(name string, value any, stack []byte)) *Group {
 	return &Group{panicked: panicked, running: map[string]int{}, done: make(chan struct{})}
 }
 
-// Go starts f as a goroutine called name. It returns false, without starting f, when
-// the group is stopped. onPanic, when not nil, is called after panicked if f panics.
+// Go starts f as a goroutine called name. When the group is stopped, Go returns false without starting f. onPanic,
+// when not nil, is called after panicked if f panics.
 func (g *Group) Go(name string, f func(), onPanic func()) bool {
 	g.mu.Lock()
 	if g.stopped {
@@ -53,8 +50,8 @@ func (g *Group) Go(name string, f func(), onPanic func()) bool {
 	return true
 }
 
-// Recovered reports a panic that the caller has recovered from, so that its goroutine
-// goes on. It must be called by the deferred function that has recovered.
+// Recovered reports a panic after a recovery by the caller, whose goroutine continues. The deferred function that has
+// recovered must call Recovered.
 func (g *Group) Recovered(name string, v any) { g.panicked(name, v, debug.Stack()) }
 
 func (g *Group) ended(name string) {
@@ -67,8 +64,7 @@ func (g *Group) ended(name string) {
 	}
 }
 
-// Stop refuses new goroutines from now on. Call it when the running goroutines can end
-// without starting others.
+// Stop refuses new goroutines from now on. Call Stop when the running goroutines can end without starting others.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,7 +77,7 @@ func (g *Group) Stop() {
 	}
 }
 
-// Wait returns when the group is stopped and none of its goroutines runs.
+// Wait returns when the group is stopped and all its goroutines have ended.
 func (g *Group) Wait() { <-g.done }
 
 // Counts returns how many goroutines run, by name.

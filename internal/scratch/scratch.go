@@ -1,11 +1,11 @@
-// Package scratch makes temporary folders that are removed although the process that made them was killed.
+// Package scratch makes temporary folders that are removed even if their process was killed.
 //
-// It owns the names of the folders, their locks, and the removal of the folders that no process holds. It must not know what
-// is kept in them. It imports nothing of Millrace.
+// The package owns the names of the folders, their locks, and the removal of folders not held by any process. The
+// package must not know the contents of the folders, and imports nothing of Millrace.
 //
-// A process holds the lock (flock) of each of its folders until it ends, however it ends. Sweep removes a folder only when it
-// has the lock. The lock is that of the folder itself, which systemd-tmpfiles heeds, too: it removes no old files of a folder
-// in use. The descriptor of the lock is closed in child processes.
+// A process holds the lock (flock) of each of its folders until the process ends in any way. Sweep removes a folder
+// only while holding the lock. The lock is on the folder itself; systemd-tmpfiles respects this lock, too, and
+// removes no old files of a folder in use. The descriptor of the lock is closed in child processes.
 package scratch
 
 import (
@@ -17,29 +17,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says what a folder is for. It is a part of the folder's name.
+// Kind is the use of a folder, and a part of the folder's name.
 type Kind string
 
 // The kinds of folders. Sweep removes folders of these kinds only.
 const (
 	Child Kind = "child" // temporary files of a child process
-	Model Kind = "model" // files of a model that a request has sent
-	Cache Kind = "cache" // files that this process makes and runs
+	Model Kind = "model" // files of a model sent by a request
+	Cache Kind = "cache" // files made and run by this process
 )
 
 // ending marks a folder whose lock is held while the folder is in use.
 const ending = ".tmp"
 
-// attempts is how many folders Make makes before it gives up. Sweep of another process may remove a folder before it is locked.
+// attempts is the number of folders that Make tries. Sweep of another process may remove a folder before the lock.
 const attempts = 10
 
-// Folder is a folder that only this user can read. It is in the folder for temporary files (TMPDIR, /tmp).
+// Folder is a folder that only this user can read, in the folder for temporary files (TMPDIR, /tmp).
 type Folder struct {
 	Path string
 	lock *os.File
 }
 
-// Make makes a folder and locks it. It may be called concurrently.
+// Make makes a folder and locks the folder. Make may be called concurrently.
 func Make(kind Kind) (*Folder, error) {
 	for range attempts {
 		path, err := os.MkdirTemp("", "millrace-"+string(kind)+"-*"+ending)
@@ -58,10 +58,11 @@ func Make(kind Kind) (*Folder, error) {
 	return nil, fmt.Errorf("%d folders in %s were removed by another process as soon as they were made", attempts, os.TempDir())
 }
 
-// errTaken says that another process removes the folder.
+// errTaken means that another process removes the folder.
 var errTaken = errors.New("another process removes the folder")
 
-// hold locks a new folder. On a file system without locks the folder is used without, and no process removes it.
+// hold locks a new folder. On a file system without locks the folder is used without a lock, and no process removes
+// it.
 func hold(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	switch {
@@ -77,7 +78,7 @@ func hold(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// confirm locks an open folder, and returns errTaken when another process has removed it, or is about to.
+// confirm locks an open folder, and returns errTaken when another process has removed the folder, or is about to.
 func confirm(lock *os.File, path string) error {
 	err := tryLock(lock)
 	if err == nil && !same(lock, path) || errors.Is(err, syscall.EWOULDBLOCK) {
@@ -96,7 +97,8 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// tryLock locks a folder without waiting. The error is EWOULDBLOCK when another process, or this one, holds the lock.
+// tryLock locks a folder without waiting. The error is EWOULDBLOCK when another process, or this process, holds the
+// lock.
 func tryLock(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -109,7 +111,7 @@ func tryLock(f *os.File) error {
 	return locked
 }
 
-// Remove removes the folder with all in it, and then releases the lock.
+// Remove removes the folder with its contents, and then releases the lock.
 func (f *Folder) Remove() error {
 	return errors.Join(os.RemoveAll(f.Path), f.lock.Close())
 }

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		_, _ = out.WriteString(f.Path + "\n")
 		defer func() { _ = f.Remove() }()
 	}
-	reader := exec.Command("sh", "-c", "read line") // which has no descriptor of the folders: it does not keep them locked
+	reader := exec.Command("sh", "-c", "read line") // no inherited descriptor keeps the folders locked
 	reader.Stdin = os.Stdin
 	if err := reader.Start(); err != nil {
 		panic(err)
@@ -81,7 +81,7 @@ func sweep(t *testing.T) []string {
 	return removed
 }
 
-// Folders stay as long as the process that made them lives, and are removed when it was killed, although its child lives.
+// Folders stay while their process lives, and are removed after it was killed, even if its child lives.
 func TestSweepAfterKill(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	c, folders := holder(t)
@@ -115,7 +115,7 @@ func TestSweepAfterKill(t *testing.T) {
 	}
 }
 
-// What is not a folder of Make stays, and what is behind a symbolic link.
+// Folders not made by Make stay, and so do the targets of symbolic links.
 func TestSweepLeaves(t *testing.T) {
 	temp, elsewhere := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -126,7 +126,7 @@ func TestSweepLeaves(t *testing.T) {
 	const name = "millrace-child-1.tmp"
 	for what, plant := range map[string]func(at string) error{
 		name:                     func(at string) error { return os.Symlink(elsewhere, at) },
-		"millrace-child-2.tmp":   func(at string) error { return os.Mkdir(at, 0o755) }, // that others may read
+		"millrace-child-2.tmp":   func(at string) error { return os.Mkdir(at, 0o755) }, // readable by others
 		"millrace-child-3.tmp":   func(at string) error { return os.WriteFile(at, nil, 0o600) },
 		"millrace-child-x.tmp":   func(at string) error { return os.Mkdir(at, 0o700) },
 		"millrace-child-4":       func(at string) error { return os.Mkdir(at, 0o700) },
@@ -173,7 +173,7 @@ func TestSweepLeaves(t *testing.T) {
 	}
 }
 
-// Sweeps at the time of Make take no folder that Make returns.
+// Concurrent sweeps take no folder returned by Make.
 func TestSweepDuringMake(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	done, swept := make(chan struct{}), make(chan error)
@@ -215,7 +215,7 @@ func TestSweepDuringMake(t *testing.T) {
 	t.Logf("%d folders", made)
 }
 
-// A folder that Sweep takes before Make has locked it is not used.
+// A folder taken by Sweep before Make has locked the folder is not used.
 func TestTaken(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, take := range map[string]func(path string){

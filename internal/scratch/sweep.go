@@ -19,15 +19,16 @@ import (
 const (
 	maxTime    = time.Minute
 	maxNames   = 100_000 // in the folder for temporary files
-	maxFolders = 10_000  // that are removed
-	batch      = 256     // names that are read at once
+	maxFolders = 10_000  // removed folders
+	batch      = 256     // names read at once
 )
 
 var names = regexp.MustCompile(`^millrace-(child|model|cache)-[0-9]+\` + ending + `$`)
 
-// Sweep removes folders of Make that no living process holds, and returns their paths. It leaves what another user owns, what
-// is no folder, and what others may read. It follows no symbolic link. It ends with ctx, after a minute, or at a limit of names
-// and folders: what is left then is for the next Sweep. The error names folders that could not be removed.
+// Sweep removes folders of Make that no living process holds, and returns their paths. Entries of another user,
+// entries that are no folders, and folders readable by others stay. Sweep follows no symbolic link, and ends with
+// ctx, after a minute, or at a limit of names and folders: the next Sweep continues. The error names folders that
+// could not be removed.
 func Sweep(ctx context.Context) (removed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -69,11 +70,11 @@ func Sweep(ctx context.Context) (removed []string, err error) {
 	return removed, failed
 }
 
-// remove removes a folder in root if its lock can be had at once. gone is false for a folder that is left.
+// remove removes a folder in root if the lock is available at once. gone is false for a folder that stays.
 func remove(ctx context.Context, root *os.Root, name string) (gone bool, err error) {
 	info, err := root.Lstat(name)
 	if err != nil || !ours(info) {
-		return false, nil // it has been removed meanwhile, or is something else
+		return false, nil // removed meanwhile, or something else
 	}
 	lock, err := root.OpenFile(name, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -84,7 +85,7 @@ func remove(ctx context.Context, root *os.Root, name string) (gone bool, err err
 		return false, err
 	}
 	if tryLock(lock) != nil {
-		return false, nil // it is held, or the file system has no locks
+		return false, nil // held, or the file system has no locks
 	}
 	dir, err := root.OpenRoot(name)
 	if err != nil {
@@ -103,7 +104,7 @@ func remove(ctx context.Context, root *os.Root, name string) (gone bool, err err
 	return true, nil
 }
 
-// ours reports whether it is a folder that this user has made for itself only.
+// ours reports whether info is a folder of this user, accessible to this user only.
 func ours(info fs.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(owner.Uid) == os.Geteuid() && info.Mode() == fs.ModeDir|0o700

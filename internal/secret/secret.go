@@ -1,5 +1,6 @@
-// Package secret compares, reads and makes secrets such as keys and passwords. It owns the only comparison
-// of secrets in the program: a test looks in the source for others. It must not know what a secret is for.
+// Package secret compares, reads and makes secrets such as keys and passwords. The package owns the only comparison
+// of secrets in the program: a test searches the source for others. The package must not know the purpose of a
+// secret.
 package secret
 
 import (
@@ -12,8 +13,8 @@ import (
 	"millrace/internal/textfile"
 )
 
-// Equal reports whether two secrets are equal. The time it takes depends on their lengths only: their digests
-// are compared, in constant time.
+// Equal reports whether two secrets are equal. The time depends only on the lengths: the digests are compared, in
+// constant time.
 func Equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -31,8 +32,8 @@ const filePrefix = "file:"
 // maxFile is the most bytes of a file with a secret.
 const maxFile = 64 << 10
 
-// Read returns the secret that a setting gives: its text, or with file:PATH the contents of the file without
-// the line end behind them.
+// Read returns the secret of a setting: its text, or with file:PATH the contents of the file without the final line
+// end.
 func Read(setting string) (string, error) {
 	path, isFile := strings.CutPrefix(setting, filePrefix)
 	if !isFile {
@@ -41,7 +42,7 @@ func Read(setting string) (string, error) {
 	return ReadFile(path)
 }
 
-// File returns the file that a setting names in place of a secret, "" = none.
+// File returns the file named by a setting in place of a secret, "" = none.
 func File(setting string) string {
 	path, isFile := strings.CutPrefix(setting, filePrefix)
 	if !isFile {
@@ -50,7 +51,7 @@ func File(setting string) string {
 	return path
 }
 
-// ReadFile returns the contents of a file without the line end behind them.
+// ReadFile returns the contents of a file without the final line end.
 func ReadFile(path string) (string, error) {
 	text, err := textfile.Read(path, maxFile)
 	if err != nil {

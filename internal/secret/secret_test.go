@@ -56,8 +56,8 @@ func TestRead(t *testing.T) {
 // secretName matches names of variables and fields that hold a secret.
 var secretName = regexp.MustCompile(`(?i)^(.*(api_?key|secret|passw(or)?d|credential|ticket|bearer).*|auth|authorization|token)$`)
 
-// TestComparisons: no other package compares secrets: neither by the functions for that, nor by operators or
-// bytes.Equal on what has the name of one. Comparisons with constants, nil and lengths are no comparisons of secrets.
+// No other package compares secrets, whether by constant-time functions, operators or bytes.Equal on a name that
+// suggests a secret. Comparisons with constants, nil and lengths do not count.
 func TestComparisons(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files := 0

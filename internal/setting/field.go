@@ -11,19 +11,19 @@ import (
 	"millrace/stream/coded"
 )
 
-// Field is one setting, bound to the field that holds it.
+// Field is a setting, bound to its struct field.
 type Field struct {
 	Path     string // "limits.max_body"
 	Help     string
 	Example  string   // an allowed value, if bounds and words do not give one
 	Default  string   // in the notation of a file; "" = none
-	Unset    string   // what leaving it out means, if there is no default
-	Words    []string // the allowed values, if there is a list of them
-	Short    []string // other names that requests may use
+	Unset    string   // the meaning of leaving the setting out, without a default
+	Words    []string // the allowed values, if listed
+	Short    []string // other names allowed in requests
 	Request  string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
 	File     bool     // a path relative to the configuration's folder
 	Advanced bool     // shown only in a list of all settings
-	Secret   bool     // the variable with it is removed from the environment once it was read; that of a model is not in its metadata
+	Secret   bool     // its environment variable is removed after reading; a model's secret is not in the metadata
 
 	owner      reflect.Type // the struct with the field
 	form       string
@@ -44,14 +44,14 @@ type bound struct {
 	open bool // the limit itself is excluded
 }
 
-// ForChange returns the field for a change of its value: there, leaving it out does not mean
-// its default, and errors do not advise it.
+// ForChange returns the field for a change of its value: in a change, leaving the setting out does not mean the
+// default, and errors do not suggest leaving it out.
 func (f Field) ForChange() Field {
 	f.change = true
 	return f
 }
 
-// noZero is the advice of the error of a value that stands for the default.
+// noZero is the advice in the error about a value that stands for the default.
 func (f Field) noZero() string {
 	switch {
 	case !f.change:
@@ -77,8 +77,7 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// newField reads the tags. It panics if they are invalid, which is a mistake of the program
-// that any test of the struct finds.
+// newField reads the tags. Invalid tags, a mistake of the program found by any test of the struct, cause a panic.
 func newField(path string, sf reflect.StructField, says inherited, at func(bool) reflect.Value) Field {
 	tag := sf.Tag
 	f := Field{
@@ -161,8 +160,8 @@ func number(v reflect.Value) float64 {
 	return 0
 }
 
-// Set sets the field to the values, if they are valid. Only lists and arrays have more than
-// one value. Errors are *coded.Error with the path.
+// Set sets the field to the values, if valid. Only lists and arrays have more than one value. Errors are *coded.Error
+// with the path.
 func (f Field) Set(values ...string) error {
 	v, err := f.readText(values)
 	if err == nil {
@@ -183,7 +182,7 @@ func (f Field) readText(values []string) (reflect.Value, error) {
 	return v, f.check(v)
 }
 
-// read reads a value of a tag, which newField has checked.
+// read reads a value of a tag already checked by newField.
 func (f Field) read(text string) reflect.Value {
 	v := reflect.New(f.typ).Elem()
 	if err := f.parse(v, []string{text}); err != nil {
@@ -192,7 +191,7 @@ func (f Field) read(text string) reflect.Value {
 	return v
 }
 
-// Clear makes the setting one that is not set: its default is in force.
+// Clear unsets the setting: the default applies.
 func (f Field) Clear() {
 	if f.isSet() {
 		to := f.at(true)
@@ -215,7 +214,7 @@ func (f Field) put(v reflect.Value) {
 	to.Set(v)
 }
 
-// get returns the value of the field, and whether it was set.
+// get returns the value of the field, and whether the value was set.
 func (f Field) get() (reflect.Value, bool) {
 	v := f.at(false)
 	if !v.IsValid() {
@@ -227,7 +226,7 @@ func (f Field) get() (reflect.Value, bool) {
 	return v, !v.IsZero()
 }
 
-// check returns an error if a value is out of the bounds or not one of the words.
+// check returns an error for a value out of bounds or not among the words.
 func (f Field) check(v reflect.Value) error {
 	if len(f.Words) > 0 && !slices.Contains(f.Words, f.text(v)) {
 		return f.errorf("%.140q is unknown: want %s", f.text(v), either(f.Words))
@@ -260,7 +259,7 @@ func (f Field) check(v reflect.Value) error {
 	}
 }
 
-// Range describes the allowed values in words; "" = any value of its type.
+// Range describes the allowed values in words; "" = any value of the type.
 func (f Field) Range() string {
 	least, most := f.min.text, f.max.text
 	if f.min.open {
@@ -295,7 +294,7 @@ func either(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// String returns the value of the field in the notation of a file; "" if it is not set.
+// String returns the value of the field in the notation of a file; "" if unset.
 func (f Field) String() string {
 	v, ok := f.get()
 	if !ok {

@@ -2,8 +2,8 @@ package setting
 
 import "errors"
 
-// Join returns errors as one: nil if there are none, the only one unchanged, or all of them,
-// each on its own line. Equal texts appear once.
+// Join returns errors as one error: nil for none, a single error unchanged, or all errors, each on its own line.
+// Equal texts appear once.
 func Join(errs ...error) error {
 	var all []error
 	said := map[string]bool{}
@@ -20,7 +20,7 @@ func Join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// Split returns the errors that Join has joined.
+// Split returns the errors joined by Join.
 func Split(err error) []error {
 	if err == nil {
 		return nil

@@ -9,8 +9,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// List is a setting with any number of entries, each of which has settings of its own: a
-// slice of structs.
+// List is a setting with any number of entries, each with its own settings: a slice of structs.
 type List struct {
 	Path string
 	Help string
@@ -61,7 +60,7 @@ func (l List) Add() *Table {
 	return l.Entry(n)
 }
 
-// Describe returns the settings of an entry that belongs to no list.
+// Describe returns the settings of an entry without a list.
 func (l List) Describe() *Table {
 	v := reflect.New(l.typ).Elem()
 	return l.table(func(bool) reflect.Value { return v })
@@ -76,7 +75,7 @@ func (l List) table(get func(bool) reflect.Value) *Table {
 // EntryPath returns the path of an entry.
 func (l List) EntryPath(i int) string { return fmt.Sprintf("%s[%d]", l.Path, i) }
 
-// setEntries replaces the entries by those of a request.
+// setEntries replaces the entries by the entries of a request.
 func (l List) setEntries(v any, set func(Field, any) error) (errs []error) {
 	entries, ok := v.([]any)
 	if !ok {

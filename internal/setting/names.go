@@ -10,11 +10,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// Names is a setting with any keys, whose values are texts: a map[string]string.
+// Names is a setting with any keys and texts as values: a map[string]string.
 type Names struct {
 	Path  string
 	Help  string
-	Unset string // what leaving it out means
+	Unset string // the meaning of leaving the setting out
 
 	Advanced bool // as in Field
 
@@ -23,7 +23,7 @@ type Names struct {
 
 var namesType = reflect.TypeFor[map[string]string]()
 
-// FindNames returns the setting of a path, if it is a Names.
+// FindNames returns the setting at a path, if the setting is a Names.
 func (t *Table) FindNames(path string) (Names, bool) {
 	i := slices.IndexFunc(t.names, func(n Names) bool { return n.Path == path })
 	if i < 0 {
@@ -100,7 +100,7 @@ func (t *Table) SetParam(path string, v any) error {
 	return t.SetObject(map[string]any{path: list}, Field.SetAny)
 }
 
-// Param returns the value of a list as SetParam takes it.
+// Param returns the value of a list in the form for SetParam.
 func (l List) Param() string {
 	text, err := json.Marshal(l.objects())
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// SetRequest sets a value from a request. It returns an error if a request may not set the
-// setting, or if the value is larger than both the limit for requests and the present value.
+// SetRequest sets a value from a request. The error is for a setting not allowed in requests, and for a value larger
+// than both the limit for requests and the present value.
 func (f Field) SetRequest(v any) error {
 	if f.Request == "" {
 		return f.errorf("can only be set in the server's configuration")
@@ -38,8 +38,7 @@ func (f Field) SetRequest(v any) error {
 	return nil
 }
 
-// FindRequest returns the setting that a request names by its path or one of its short
-// names.
+// FindRequest returns the setting named in a request by the path or a short name.
 func (t *Table) FindRequest(name string) (Field, bool) {
 	for _, f := range t.fields {
 		if f.Path == name || slices.Contains(f.Short, name) {
@@ -49,9 +48,8 @@ func (t *Table) FindRequest(name string) (Field, bool) {
 	return Field{}, false
 }
 
-// SetObject sets the members of an object with set, which is Field.SetAny or
-// Field.SetRequest. A member is a setting, or an object with the settings of a section. It
-// returns an error for each unknown or wrong member.
+// SetObject sets the members of an object with set, i.e. Field.SetAny or Field.SetRequest. A member is a setting, or
+// an object with the settings of a section. The error has each unknown or wrong member.
 func (t *Table) SetObject(object map[string]any, set func(Field, any) error) error {
 	return Join(t.setObject("", object, set)...)
 }
@@ -69,7 +67,7 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 			if err := n.setObject(v); err != nil {
 				errs = append(errs, err)
 			}
-		case (isList || isNames) && v == nil: // the same as leaving it out
+		case (isList || isNames) && v == nil: // like leaving the setting out
 		case isList:
 			errs = append(errs, l.setEntries(v, set)...)
 		case strings.Contains(name, ".") || !known && !t.IsSection(path):
@@ -78,7 +76,7 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 			errs = append(errs, t.setObject(path, inner, set)...)
 		case !known:
 			errs = append(errs, coded.Errorf(coded.InvalidArgument, path, "is a section: it has %s", strings.Join(t.Below(path), ", ")))
-		case v == nil: // the same as leaving it out
+		case v == nil: // like leaving the setting out
 		default:
 			if err := set(f, v); err != nil {
 				errs = append(errs, err)
@@ -102,8 +100,7 @@ func (t *Table) SetJSON(text []byte, set func(Field, any) error) error {
 	return t.SetObject(object, set)
 }
 
-// Object returns the settings that are set, in the form of SetObject, for a file or a reply
-// in JSON.
+// Object returns the values that are set, in the form of SetObject, for a file or a reply in JSON.
 func (t *Table) Object() map[string]any {
 	out := map[string]any{}
 	for _, f := range t.fields {
@@ -162,7 +159,7 @@ func (f Field) Value() any {
 	return v.Interface()
 }
 
-// Param returns the value of a field that is set in the form of Table.SetParam, or nil.
+// Param returns the value of a field that is set, in the form for Table.SetParam, or nil.
 func (f Field) Param() any {
 	if _, set := f.get(); !set {
 		return nil
@@ -172,7 +169,7 @@ func (f Field) Param() any {
 	}
 	text, err := json.Marshal(f.Value())
 	if err != nil {
-		panic(err) // its elements are plain values
+		panic(err) // the elements are plain values
 	}
 	return string(text)
 }

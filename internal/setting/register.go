@@ -24,10 +24,9 @@ var registry = struct {
 	sections map[string][]section
 }{sections: map[string][]section{}}
 
-// Register adds the settings of a part, such as a stage or an adapter, to those of the
-// server or of each model. T is the struct of the settings. at is the path of their section,
-// which may have other settings too; "" = none. Register panics if tags are invalid or two
-// parts have the same key. Call it from init.
+// Register adds the settings of a part, such as a stage or an adapter, to the settings of the server or of each
+// model. T is the struct of the settings. at is the path of their section, possibly shared with other settings; "" =
+// none. Register panics if tags are invalid or two parts have the same key. Call Register from init.
 func Register[T any](scope, at string) {
 	typ := reflect.TypeFor[T]()
 	all := Of(at, new(T))
@@ -42,8 +41,8 @@ func Register[T any](scope, at string) {
 	registry.sections[scope] = append(registry.sections[scope], section{at, typ})
 }
 
-// AddParts adds the registered settings of a scope. parts has the settings that were set:
-// pointers to structs, at most one of each type.
+// AddParts adds the registered settings of a scope. parts has the settings that were set: pointers to structs, at
+// most one of each type.
 func (t *Table) AddParts(scope string, parts *[]any) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -65,8 +64,7 @@ func (t *Table) AddParts(scope string, parts *[]any) {
 	}
 }
 
-// Part returns the settings of a part, with their defaults, and whether any of them was
-// set.
+// Part returns the settings of a part, with defaults, and whether any setting was set.
 func Part[T any](parts []any) (settings T, set bool) {
 	for _, p := range parts {
 		if v, ok := p.(*T); ok {
@@ -77,8 +75,8 @@ func Part[T any](parts []any) (settings T, set bool) {
 	return settings, set
 }
 
-// Own replaces the structs that the struct points to, its optional sections and registered
-// parts, by copies. Later changes then do not affect the original that it was copied from.
+// Own replaces the structs in optional sections and registered parts of the struct by copies. Later changes then do
+// not affect the original of the struct.
 func Own(ptr any) { own(reflect.ValueOf(ptr).Elem()) }
 
 func own(v reflect.Value) {
@@ -111,7 +109,7 @@ func own(v reflect.Value) {
 	}
 }
 
-// copyOf copies the struct that p points to.
+// copyOf copies the struct pointed to by p.
 func copyOf(p reflect.Value) reflect.Value {
 	c := reflect.New(p.Type().Elem())
 	c.Elem().Set(p.Elem())

@@ -68,7 +68,7 @@ type all struct {
 	Models []inner       `yaml:"models"`
 }
 
-// Each way to write a value gives the same field; what was wrong leaves it alone.
+// Each way to write a value gives the same field; a wrong value leaves the field alone.
 func TestSet(t *testing.T) {
 	for _, c := range []struct {
 		path   string
@@ -157,8 +157,7 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
-// Defaults go where nothing was set, and sections that may be left out stay away.
-// What leaving a setting out means, by its own tag or that of its section.
+// The unset text of a setting comes from its own tag or from its section's tag.
 func TestUnset(t *testing.T) {
 	of := func(of any, path string) string {
 		f, _ := setting.Of("", of).Find(path)
@@ -188,7 +187,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// What a program has put into the fields is held to the same bounds, all at once.
+// Values set by a program have the same bounds, all checked at once.
 func TestCheck(t *testing.T) {
 	a := all{Count: 5000, Inner: inner{Fruit: "plum"}, Maybe: &optional{Ratio: 2}}
 	errs := setting.Of("top", &a).Check()
@@ -201,7 +200,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Filled copies are filled, and what they were made of is not.
+// Filled fills the copy and leaves the original alone.
 func TestFilled(t *testing.T) {
 	a := &all{Wait: time.Second}
 	b := setting.Filled(a)
@@ -210,7 +209,7 @@ func TestFilled(t *testing.T) {
 	}
 }
 
-// What the tags of a section say holds for its settings.
+// The tags of a section apply to its settings.
 func TestInherit(t *testing.T) {
 	table := setting.Of("", &all{})
 	if f, _ := table.Find("maybe.ratio"); f.Request != "any" || f.Unset != "none" {
@@ -232,7 +231,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A request is told what it may not set, and how much it may ask for.
+// Errors about requests name forbidden settings and the largest allowed values.
 func TestSetRequest(t *testing.T) {
 	a := all{Wait: 30 * time.Minute}
 	table := setting.Of("", &a)
@@ -274,7 +273,7 @@ func TestSetRequest(t *testing.T) {
 	}
 }
 
-// Every setting that is set goes to JSON and comes back.
+// Every set setting goes to JSON and back.
 func TestJSON(t *testing.T) {
 	a := all{Name: "x", Count: 5, Age: time.Second, Wait: time.Minute, Level: 1, Scale: [3]float32{1, 2, 3}, Inner: inner{Size: 2 << 10}, Maybe: &optional{Ratio: 0.25}, Shared: shared{Hosts: []string{"h"}}}
 	text, err := json.Marshal(setting.Of("", &a).Object())
@@ -315,7 +314,7 @@ type host struct {
 
 func init() { setting.Register[part]("test", "engine") }
 
-// A request that asks for too much of a part that there is not yet leaves it so.
+// A request that exceeds the limit of a part not yet set leaves the part unset.
 func TestSetRequestOfAPart(t *testing.T) {
 	var h host
 	table := setting.Of("", &h)
@@ -329,8 +328,7 @@ func TestSetRequestOfAPart(t *testing.T) {
 	}
 }
 
-// Registered settings stand beside those of what they belong to; the struct is made
-// when one of them is set.
+// Registered settings appear beside the settings of their scope; setting a value makes the struct.
 func TestRegister(t *testing.T) {
 	var h host
 	table := setting.Of("", &h)
@@ -373,7 +371,7 @@ type otherPart struct {
 	Fast int `yaml:"speed" help:"of another part"`
 }
 
-// Tags that make no sense are found when the struct is first looked at.
+// Wrong tags are found at the first use of the struct.
 func TestBadTags(t *testing.T) {
 	for name, ptr := range map[string]any{
 		"no name": &struct {
@@ -451,7 +449,7 @@ func FuzzParseSize(f *testing.F) {
 	})
 }
 
-// Whatever text is taken is shown as text that means the same.
+// An accepted text is shown as a text with the same meaning.
 func FuzzSet(f *testing.F) {
 	var paths []string
 	for _, field := range setting.Of("", &all{}).Fields() {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Suggest returns " (did you mean x?)" with the known word that is most similar to an
-// unknown one, or "" if none is similar.
+// Suggest returns " (did you mean x?)" with the known word most similar to word, or "" if none is similar.
 func Suggest(word string, known []string) string {
 	best, at := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -22,8 +21,9 @@ func Suggest(word string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// SuggestPath returns " (did you mean PATH?)" with the path that has all words of an unknown one, if that has several, such as
-// batching.max_size for max_batch_size or batching.size, and the fewest others; else with the path nearest to it, as Suggest; or "".
+// SuggestPath returns " (did you mean PATH?)" with the path that has all words of unknown (if several), such as
+// batching.max_size for max_batch_size or batching.size, and the fewest further words; else with the nearest path,
+// like Suggest; or "".
 func SuggestPath(unknown string, paths []string) string {
 	words := wordsOf(unknown)
 	best, others := "", 0
@@ -51,7 +51,8 @@ func sameWord(a, b string) bool {
 	return a == b || min(len(a), len(b)) > 3 && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }
 
-// Resembles reports whether a word is one of the known ones with a typing error. Words of up to 4 letters resemble too many.
+// Resembles reports whether a word is a known word with a typing error. Words of up to 4 letters resemble too many
+// words.
 func Resembles(word string, known []string) bool {
 	return len(word) > 4 && slices.ContainsFunc(known, func(k string) bool { return distance(word, k) <= max(1, len(word)/4) })
 }

@@ -15,11 +15,11 @@ type Table struct {
 	fields   []Field
 	lists    []List
 	names    []Names
-	sections map[string]func() // creates the section, which is a pointer
+	sections map[string]func() // creates the section's struct
 }
 
-// Of returns the settings of the struct that ptr points to. at is the path of their section,
-// "" = none. It panics if tags are invalid.
+// Of returns the settings of the struct pointed to by ptr. at is the path of their section, "" = none. Of panics if
+// tags are invalid.
 func Of(at string, ptr any) *Table {
 	t := &Table{sections: map[string]func(){}}
 	t.Add(at, ptr)
@@ -32,7 +32,7 @@ func (t *Table) Add(at string, ptr any) {
 	t.add(at, v.Type(), inherited{}, func(bool) reflect.Value { return v })
 }
 
-// inherited has the tags of a section that apply to its settings without such a tag.
+// inherited has the tags of a section for its settings without such a tag.
 type inherited struct {
 	request, unset, unsetAll string
 	advanced                 bool
@@ -116,8 +116,8 @@ func (t *Table) Find(path string) (Field, bool) {
 	return t.fields[i], true
 }
 
-// Choose creates an optional section, so that an empty one counts as given. It reports
-// whether path is an optional section.
+// Choose creates an optional section, so that an empty section counts as given. The result reports whether path is an
+// optional section.
 func (t *Table) Choose(path string) bool {
 	create, ok := t.sections[path]
 	if ok {
@@ -171,8 +171,8 @@ func (t *Table) Set(path string, values ...string) error {
 	return f.Set(values...)
 }
 
-// Unknown returns the error of a path that is not a setting, with the most similar one or
-// the settings of the same section. lists are what may stand beside the settings.
+// Unknown returns the error of a path that is not a setting, with the most similar path or the settings of the same
+// section. lists are further names allowed beside the settings.
 func (t *Table) Unknown(path string, lists ...string) error {
 	section, last := "", path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
@@ -193,11 +193,11 @@ func (t *Table) Unknown(path string, lists ...string) error {
 	return coded.Errorf(coded.InvalidArgument, path, "is not a setting%s", hint)
 }
 
-// elsewhere returns the only setting of another section whose name within its section is a path's, such as sinks.webhook for webhook;
-// "" = there is none, or there are several.
+// elsewhere returns the only setting of another section with the name path, such as sinks.webhook for webhook; "" =
+// none or several.
 func (t *Table) elsewhere(path string) (found string) {
 	last := path[strings.LastIndexByte(path, '.')+1:]
-	if last != path { // the path has a section, whose settings are listed
+	if last != path { // the path has a section: Unknown lists its settings
 		return ""
 	}
 	for _, f := range t.fields {
@@ -211,8 +211,8 @@ func (t *Table) elsewhere(path string) (found string) {
 	return found
 }
 
-// Fill sets zero fields to their defaults. It does not change a bool, for which false is a
-// value: one whose default is true must be a pointer.
+// Fill sets zero fields to their defaults, except bool fields: false is a value, so a bool whose default is true must
+// be a pointer.
 func (t *Table) Fill() {
 	for _, f := range t.fields {
 		if v := f.at(false); f.Default != "" && v.IsValid() && v.IsZero() && v.Kind() != reflect.Bool {
@@ -226,8 +226,7 @@ func (t *Table) Fill() {
 	}
 }
 
-// Check returns an error for each field that is out of its bounds. Fields that were not set
-// are not checked.
+// Check returns an error for each field that is out of bounds. Unset fields are not checked.
 func (t *Table) Check() (errs []error) {
 	for _, f := range t.fields {
 		v, set := f.get()
@@ -248,11 +247,10 @@ func (t *Table) Check() (errs []error) {
 	return errs
 }
 
-// Fill sets the zero fields of the struct that ptr points to to their defaults.
+// Fill sets the zero fields of the struct pointed to by ptr to the defaults.
 func Fill(ptr any) { Of("", ptr).Fill() }
 
-// Filled returns a pointer to a copy of the struct that ptr points to, with its
-// defaults filled in.
+// Filled returns a pointer to a copy of the struct pointed to by ptr, with the defaults filled in.
 func Filled[T any](ptr T) T {
 	c := copyOf(reflect.ValueOf(ptr)).Interface()
 	Fill(c)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// parse reads values in the notation of a file. It does not check bounds.
+// parse reads values in the notation of a file, without checking bounds.
 func (f Field) parse(v reflect.Value, values []string) error {
 	switch v.Kind() {
 	case reflect.Slice:
@@ -121,7 +121,7 @@ func (f Field) parseNumbers(v reflect.Value, values []string) error {
 	return nil
 }
 
-// text writes a value as parse reads it.
+// text writes a value in the notation of parse.
 func (f Field) text(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case encoding.TextMarshaler:
@@ -252,7 +252,7 @@ func ParseSize(s string) (int64, error) {
 	return int64(f), nil
 }
 
-// FormatSize writes a number of bytes as ParseSize reads it.
+// FormatSize writes a number of bytes in the notation of ParseSize.
 func FormatSize(n int64) string {
 	for i := 3; i >= 0; i-- {
 		if u := int64(sizeUnits[i].size); n >= u && n%u == 0 {
@@ -262,8 +262,7 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// FormatDuration writes a duration as time.ParseDuration reads it, without the
-// units that are zero.
+// FormatDuration writes a duration in the notation of time.ParseDuration, without zero units.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -1,4 +1,4 @@
-// Package testbuild is for tests that build a program of this module, or one that they run with.
+// Package testbuild builds programs for tests: programs of this module, and programs used by tests.
 package testbuild
 
 import (
@@ -14,8 +14,8 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// Peer returns the path of a program of scripts/peer.sh, which is built if that was not done
-// before: some minutes. It skips the test under -short.
+// Peer returns the path of a program of scripts/peer.sh, and builds the program first if missing, in some minutes.
+// Under -short the test is skipped.
 func Peer(t testing.TB, name string) string {
 	t.Helper()
 	if testing.Short() {
@@ -30,10 +30,9 @@ func Peer(t testing.TB, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Tags returns the build tags of the running test, separated by commas. A program that is
-// built with them uses what was compiled for tests; with others, most packages would be
-// compiled again. The tag invariants is left out: only tests with the race detector have it,
-// and nothing of those is used.
+// Tags returns the build tags of the running test, separated by commas. A program built with these tags uses the
+// packages compiled for tests; with other tags, most packages would be compiled again. The tag invariants is left
+// out: only tests with the race detector have this tag, and their compiled packages are not used.
 func Tags() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {

@@ -1,7 +1,7 @@
-// Package testneeds names the programs and Python modules that tests run with. A test that needs one fails, on every machine,
-// when scripts/deps.sh does not install the program or module for the target that runs the test: `make test` for tests under
-// -short, `make check` for others. Without that, the test would pass on the machines of those who have the program, and fail on
-// new machines. WriteProgram writes the programs that tests make themselves.
+// Package testneeds names the programs and Python modules used by tests. A test with such a need fails, on every
+// machine, when scripts/deps.sh does not install the program or module for the target that runs the test: `make test`
+// for tests under -short, `make check` for others. Otherwise the test would pass on machines that happen to have the
+// program, and fail on new machines. WriteProgram writes programs made by tests themselves.
 package testneeds
 
 import (
@@ -21,11 +21,11 @@ import (
 // Interpreter is the Python for which apt installs modules.
 const Interpreter = "/usr/bin/python3"
 
-// present are programs that need no package: of Debian's essential packages, and of the tools that the README names.
+// present are programs that need no package: programs of Debian's essential packages, and tools named by the README.
 var present = []string{"bash", "env", "ldd", "prlimit", "setsid", "sh", "sleep", "true", "unshare", "go", "gcc", "make", "node", "npm"}
 
-// Program returns the path of a program. The test fails when deps.sh does not install the program for the target that runs the
-// test, or when it is not installed.
+// Program returns the path of a program. The test fails when the program is not installed, or when deps.sh does not
+// install the program for the target of the test.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	if err := checkNeed("cmd", name, testing.Short()); err != nil {
@@ -33,7 +33,7 @@ func Program(t testing.TB, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		path, err = exec.LookPath(filepath.Join("/usr/sbin", name)) // users have no PATH to it
+		path, err = exec.LookPath(filepath.Join("/usr/sbin", name)) // not in the PATH of ordinary users
 	}
 	if err != nil {
 		t.Fatalf("%v: scripts/deps.sh %s installs it", err, target(testing.Short()))
@@ -41,7 +41,7 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Python returns the interpreter that has the modules. The test fails as with Program.
+// Python returns the interpreter with the modules. The test fails as with Program.
 func Python(t testing.TB, modules ...string) string {
 	t.Helper()
 	for _, name := range modules {
@@ -56,9 +56,9 @@ func Python(t testing.TB, modules ...string) string {
 	return Interpreter
 }
 
-// WriteProgram writes a script or another program for a test to run. os.WriteFile is not enough: a process that another
-// goroutine starts meanwhile has the file open for writing until it runs its own program, and the kernel runs no program that
-// a process has open for writing (ETXTBSY). No process of this test starts while WriteProgram has the file open.
+// WriteProgram writes a script or another program to be run by a test. os.WriteFile is not enough: a process started
+// meanwhile by another goroutine inherits the open file until its exec, and the kernel runs no program that a process
+// has open for writing (ETXTBSY). No process of this test starts while WriteProgram has the file open.
 func WriteProgram(t testing.TB, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -69,9 +69,9 @@ func WriteProgram(t testing.TB, path, text string) {
 	}
 }
 
-var looked sync.Map // by modules: what lacks has returned
+var looked sync.Map // by modules: results of lacks
 
-// lacks returns those of the modules, separated by spaces, that the interpreter does not have.
+// lacks returns the modules, separated by spaces, missing from the interpreter.
 func lacks(modules string) (missing string, err error) {
 	if known, ok := looked.Load(modules); ok {
 		return known.(string), nil

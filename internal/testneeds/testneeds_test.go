@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestNeeds: a program or module that no set installs is an error that names the set, and a program of the set check is missing
-// for tests under -short.
+// For a program or module installed by no set, the error names the set; a program of the set check is missing for
+// tests under -short.
 func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
 		kind, name string
@@ -38,7 +38,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestWriteProgram: a program runs at once, also while other goroutines start processes.
+// A program runs at once, even while other goroutines start processes.
 func TestWriteProgram(t *testing.T) {
 	dir := t.TempDir()
 	var running sync.WaitGroup
@@ -56,7 +56,7 @@ func TestWriteProgram(t *testing.T) {
 	running.Wait()
 }
 
-// TestProgramsAreNamed: tests name the programs that they run through Program or Python, and write their own through WriteProgram.
+// Tests get programs by Program or Python, and write their own by WriteProgram.
 func TestProgramsAreNamed(t *testing.T) {
 	err := filepath.WalkDir(Root(), func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -79,7 +79,7 @@ func TestProgramsAreNamed(t *testing.T) {
 	}
 }
 
-// TestUnnamed: each way to run a program by its name, or to write a program, is found.
+// Each way to run a program by its name, or to write a program, is found.
 func TestUnnamed(t *testing.T) {
 	for code, want := range map[string]bool{
 		`exec.Command("ffmpeg")`:                       true,
@@ -104,7 +104,7 @@ func TestUnnamed(t *testing.T) {
 	}
 }
 
-// programArgument is the place of the program among the arguments of functions that run one.
+// programArgument is the place of the program among the arguments of functions that run programs.
 var programArgument = map[string]int{"exec.Command": 0, "exec.CommandContext": 1, "exec.LookPath": 0, "clip.Write": 2}
 
 // unnamed returns where a file of tests runs a program by a literal name or a parameter "name", or writes a program.
@@ -166,7 +166,7 @@ func unnamed(t *testing.T, path string, src any) (found []string) {
 	return found
 }
 
-// nameOf returns an identifier, or one of a package, such as exec.Command.
+// nameOf returns an identifier, with its package if any, such as exec.Command.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -185,7 +185,7 @@ func installed(e ast.Expr) bool {
 	return ok && (strings.HasPrefix(lit.Value, `"/usr/bin/`) || strings.HasPrefix(lit.Value, `"/usr/sbin/`))
 }
 
-// executable reports whether an expression is a mode of a file that can be run.
+// executable reports whether an expression is a file mode with execute permission.
 func executable(e ast.Expr) bool {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok {

@@ -1,5 +1,4 @@
-// Package testseed provides the first seed of tests with random input, so that a variable
-// can repeat a failed run.
+// Package testseed provides the first seed of tests with random input, so that a variable can repeat a failed run.
 package testseed
 
 import (
@@ -7,11 +6,10 @@ import (
 	"strconv"
 )
 
-// Variable is the name of the environment variable that holds the first seed.
+// Variable is the name of the environment variable with the first seed.
 const Variable = "MILLRACE_TEST_SEED"
 
-// First returns the first seed: the value of Variable, or 1 if it is not set. It panics if
-// the value is not a number.
+// First returns the first seed: the value of Variable, or 1 if unset. First panics if the value is not a number.
 func First() uint64 {
 	s := os.Getenv(Variable)
 	if s == "" {

@@ -1,6 +1,6 @@
-// Package textfile reads files that people and other programs write while the server runs: settings, keys, certificates. A read has
-// a limit of time and size, so that neither a FIFO nor a file system that hangs holds up who reads, and a file that is read again
-// is taken only when it is whole. It must not know what a file is for.
+// Package textfile reads files written by people and other programs while the server runs: settings, keys,
+// certificates. Limits of time and size keep a FIFO or a hanging file system from blocking the reader. A file that is
+// read again is accepted only when complete. The package must not know the purpose of a file.
 package textfile
 
 import (
@@ -21,20 +21,20 @@ import (
 const (
 	// ReadTime is how long a read takes at most.
 	ReadTime = 5 * time.Second
-	// Settle is how long a file must not have changed before it is read again.
+	// Settle is how long a file must stay unchanged before another reading.
 	Settle = time.Second
 	// changing is how long Again waits for a file to settle.
 	changing = 10 * time.Second
 )
 
-// Read returns the contents of a file of at most most bytes. It gives up after ReadTime, for example when the writer of a FIFO
-// holds it open. A FIFO without a writer, or whose writer writes nothing, is an error.
+// Read returns the contents of a file of at most most bytes. After ReadTime, Read gives up, for example when the
+// writer of a FIFO keeps the FIFO open. A FIFO without a writer, or whose writer writes nothing, is an error.
 func Read(path string, most int64) ([]byte, error) {
 	return Within(ReadTime, path, func() ([]byte, error) { return read(path, most) })
 }
 
-// Within calls do, and returns an error about path when do takes longer than limit. Nothing can end a system call on a file system
-// that hangs: do goes on in its goroutine until the file system answers.
+// Within calls do, and returns an error about path when do takes longer than limit. Nothing can end a system call on
+// a hanging file system: do continues in its goroutine until the file system answers.
 func Within[T any](limit time.Duration, path string, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -69,7 +69,7 @@ func read(path string, most int64) ([]byte, error) {
 	case st.IsDir():
 		return nil, fmt.Errorf("%s is a folder", path)
 	case !st.Mode().IsRegular():
-		_ = f.SetReadDeadline(time.Now().Add(ReadTime / 2)) // what cannot have one is bounded by Within
+		_ = f.SetReadDeadline(time.Now().Add(ReadTime / 2)) // for other files Within limits the time
 	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
@@ -85,7 +85,7 @@ func read(path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// size writes a number of bytes in the unit in which it is a whole number.
+// size writes a number of bytes in the largest unit that gives a whole number.
 func size(n int64) string {
 	switch {
 	case n%(1<<20) == 0:
@@ -96,11 +96,11 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Shape is what is remembered of a text to recognise a damaged one that takes its place.
+// Shape describes a text, to recognise a damaged successor.
 type Shape struct {
 	Known bool // there was a text
-	blank bool // it had nothing but comments
-	ended bool // its last line had a line end
+	blank bool // the text had nothing but comments
+	ended bool // the last line had a line end
 }
 
 // ShapeOf returns the shape of a text.
@@ -108,7 +108,7 @@ func ShapeOf(text []byte) Shape {
 	return Shape{Known: true, blank: yamltext.Blank(text), ended: bytes.HasSuffix(text, []byte("\n"))}
 }
 
-// Check returns why text, which path has now, is not taken in place of a text of shape s: it is empty or was cut.
+// Check returns why text, the new contents of path, must not replace a text of shape s: text is empty or was cut.
 func (s Shape) Check(path string, text []byte) error {
 	now := ShapeOf(text)
 	switch {
@@ -124,7 +124,7 @@ func (s Shape) Check(path string, text []byte) error {
 	return nil
 }
 
-// state tells one content of a file from another.
+// state distinguishes the contents of a file.
 type state struct {
 	info  fs.FileInfo
 	mtime time.Time
@@ -146,8 +146,8 @@ func (s state) same(o state) bool {
 // settled reports whether a file has not changed for a while before now. A time in the future says nothing.
 func (s state) settled(now time.Time) bool { return now.Sub(s.mtime) >= Settle }
 
-// Again returns the contents of a file that takes the place of one of shape before, as soon as it has not changed for the time Settle. An
-// error says why it is not taken.
+// Again returns the new contents of a file with contents of shape before, once the file has not changed for the time
+// Settle. The error says why the new contents are not accepted.
 func Again(ctx context.Context, path string, most int64, before Shape) ([]byte, error) {
 	if !before.Known {
 		return Read(path, most)
@@ -172,14 +172,14 @@ func Again(ctx context.Context, path string, most int64, before Shape) ([]byte, 
 	}
 }
 
-// settledText is what a look at a file has found.
+// settledText is the result of a look at a file.
 type settledText struct {
 	state   state
-	settled bool // it does not change, and text is what it has
+	settled bool // the file does not change, and text is its contents
 	text    []byte
 }
 
-// readSettled reads a file if it has not changed since the look that found last, or for the time Settle.
+// readSettled reads a file if the file has not changed since the look with the result last, or for the time Settle.
 func readSettled(path string, most int64, last state) (settledText, error) {
 	now, err := stateOf(path)
 	regular := err == nil && now.info.Mode().IsRegular()
@@ -194,18 +194,19 @@ func readSettled(path string, most int64, last state) (settledText, error) {
 	return settledText{after, after.same(now), text}, err
 }
 
-// Guard keeps calls from piling up on a file system that does not answer. The zero value is ready, and safe for concurrent use.
+// Guard keeps calls from piling up on a file system that does not answer. The zero value is ready, and safe for
+// concurrent use.
 type Guard struct {
-	hung atomic.Int32 // calls that have not ended in time
+	hung atomic.Int32 // calls that exceeded their limit
 }
 
-// Guarded calls do as Within does. While an earlier call of the guard still hangs, it returns an error at once.
+// Guarded calls do like Within. While an earlier call of the guard still hangs, Guarded returns an error at once.
 func Guarded[T any](g *Guard, path string, do func() (T, error)) (T, error) {
 	if g.hung.Load() > 0 {
 		var none T
 		return none, fmt.Errorf("%s cannot be read: its file system does not answer", path)
 	}
-	var state atomic.Int32 // 1 = do has ended, 2 = it hangs
+	var state atomic.Int32 // 1 = do has ended, 2 = do hangs
 	value, err := Within(ReadTime, path, func() (T, error) {
 		value, err := do()
 		if !state.CompareAndSwap(0, 1) {
@@ -215,7 +216,7 @@ func Guarded[T any](g *Guard, path string, do func() (T, error)) (T, error) {
 	})
 	if err != nil {
 		g.hung.Add(1)
-		if !state.CompareAndSwap(0, 2) { // it has ended
+		if !state.CompareAndSwap(0, 2) { // do has ended
 			g.hung.Add(-1)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// file writes a file that was changed at a time.
+// file writes a file with a time of change.
 func file(t *testing.T, path, text string, changed time.Time) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, changed, changed)); err != nil {
@@ -63,7 +63,7 @@ func newRig(t *testing.T, text string) *rig {
 	return r
 }
 
-// has checks what the file has after some seconds, and what was told since the check before.
+// has checks the value of the file after some seconds, and the reports since the previous check.
 func (r *rig) has(t *testing.T, after time.Duration, want, told string) {
 	t.Helper()
 	r.now = r.now.Add(after)
@@ -106,7 +106,7 @@ func TestChangingFilesAreNotTaken(t *testing.T) {
 		r.has(t, time.Second, "one\n", "")
 	}
 	r.has(t, time.Second, strings.Repeat("two\n", 5), "")
-	file(t, r.path, "three\n", r.now.Add(time.Hour)) // a clock that is wrong
+	file(t, r.path, "three\n", r.now.Add(time.Hour)) // a wrong clock
 	r.has(t, time.Second, strings.Repeat("two\n", 5), "")
 	r.has(t, time.Second, "three\n", "")
 	file(t, r.path, "four\n", r.now.Add(time.Second))
@@ -120,7 +120,7 @@ func TestBlankAtFirst(t *testing.T) {
 	r.has(t, time.Second, "\n", "")
 }
 
-// TestFIFO: a FIFO that a writer holds open takes the place of a file.
+// TestFIFO: a FIFO held open by a writer replaces a file.
 func TestFIFO(t *testing.T) {
 	r := newRig(t, "one\n")
 	if err := os.Remove(r.path); err != nil {
@@ -145,7 +145,7 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// TestHungLook: a look that does not end holds up one Get for a short time, and no others.
+// A look that does not end delays one Get for a short time, and no further Get.
 func TestHungLook(t *testing.T) {
 	r := newRig(t, "one\n")
 	hang := make(chan struct{})
@@ -179,7 +179,7 @@ func TestAgain(t *testing.T) {
 	if _, err := Again(t.Context(), path, 10, Shape{}); err != nil { // at the start
 		t.Error(err)
 	}
-	file(t, path, "three\n", now.Add(time.Hour)) // it may still be written
+	file(t, path, "three\n", now.Add(time.Hour)) // maybe still being written
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Again(ctx, path, 10, old); !errors.Is(err, context.Canceled) {

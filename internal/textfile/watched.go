@@ -12,28 +12,28 @@ import (
 // patience is how long Get waits for a look at the files.
 const patience = 250 * time.Millisecond
 
-// Options are what Open is called with.
+// Options are the arguments of Open.
 type Options[T any] struct {
 	Paths []string
 	Most  int64         // the largest file, in bytes
 	Every time.Duration // between two looks
 	Parse func(texts [][]byte) (T, error)
-	// Failed is called when the files cannot be read again, and what they had stays, once for each reason; with nil when they can be
-	// read again. It may be nil.
+	// Failed is called when the files cannot be read again and the old value stays, once for each reason; and with
+	// nil when the files can be read again. Failed may be nil.
 	Failed func(error)
 }
 
-// Watched is what files have, which are read again when they change. A change is taken when the files have not changed for the time Settle. It
-// is safe for concurrent use.
+// Watched is the value of files that are read again when they change. A change is accepted when the files have not
+// changed for the time Settle. A Watched is safe for concurrent use.
 type Watched[T any] struct {
 	Options[T]
 
 	mu      sync.Mutex
 	value   T
 	checked time.Time     // of the last look
-	now     bool          // the next look takes what it finds
-	looking chan struct{} // closed when the look at work ends; nil = there is none
-	slow    bool          // a look has not ended in time: nobody waits for the next ones until one does
+	now     bool          // the next look accepts changes at once
+	looking chan struct{} // closed when the running look ends; nil = none
+	slow    bool          // a look is overdue: until a look ends, nobody waits for one
 	fault   string        // why the files were not read at the last look
 
 	// For the look at work.
@@ -58,8 +58,8 @@ func Open[T any](o Options[T]) (*Watched[T], error) {
 	return w, nil
 }
 
-// Get returns what the files have, as of at most Every ago. It waits for the files for a short time only: when their file system
-// hangs, what they had stays.
+// Get returns the value of the files, at most Every old. Get waits for the files only for a short time: if their file
+// system hangs, the old value stays.
 func (w *Watched[T]) Get(now time.Time) T {
 	w.mu.Lock()
 	if d := now.Sub(w.checked); w.looking == nil && (w.now || d < 0 || d >= w.Every) {
@@ -91,14 +91,14 @@ func (w *Watched[T]) Get(now time.Time) T {
 	return w.value
 }
 
-// Recheck has the next Get look at the files, and take them even when they have changed only now.
+// Recheck makes the next Get look at the files, and accept even a change from this moment.
 func (w *Watched[T]) Recheck() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = true
 }
 
-// Reread reads the files now, and returns why they stay as they were.
+// Reread reads the files now, and returns why the old value stays.
 func (w *Watched[T]) Reread() error {
 	w.mu.Lock()
 	busy := w.looking != nil
@@ -117,7 +117,7 @@ func (w *Watched[T]) Reread() error {
 	return err
 }
 
-// look looks at the files once, apart from who asks for them.
+// look looks at the files once, in a goroutine separate from the callers of Get.
 func (w *Watched[T]) look(now time.Time, settled bool, done chan struct{}) error {
 	began := time.Now()
 	err := w.change(now, settled)
@@ -132,10 +132,10 @@ func (w *Watched[T]) look(now time.Time, settled bool, done chan struct{}) error
 	return err
 }
 
-// errPending says that the files have changed, and may still be written.
+// errPending means that the files have changed, and may still be written.
 var errPending = errors.New("still changes")
 
-// change takes the files if they have changed and are whole.
+// change accepts the files if they have changed and are complete.
 func (w *Watched[T]) change(now time.Time, settled bool) error {
 	states, err := w.states()
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *Watched[T]) change(now time.Time, settled bool) error {
 	settled = settled || now.Sub(w.since) >= Settle
 	for i, s := range states {
 		switch {
-		case !s.info.Mode().IsRegular(): // reading it may last
+		case !s.info.Mode().IsRegular(): // reading may block
 			return fmt.Errorf("%s is not a regular file", w.Paths[i])
 		case !settled && !s.settled(now):
 			return errPending
@@ -160,7 +160,7 @@ func (w *Watched[T]) change(now time.Time, settled bool) error {
 	return w.take(states)
 }
 
-// take reads the files, whose states were found before.
+// take reads the files whose states were found before.
 func (w *Watched[T]) take(states []state) error {
 	var texts [][]byte
 	var shapes []Shape
@@ -230,8 +230,8 @@ func (w *Watched[T]) report(err error) {
 	}
 }
 
-// LogFailed returns a function for Options.Failed: the function logs that the file of a setting cannot be read again, and
-// that the file can be read again.
+// LogFailed returns a function for Options.Failed: the function logs that the file of a setting cannot be read again,
+// and that the file can be read again.
 func LogFailed(log *slog.Logger, setting string) func(error) {
 	return func(err error) {
 		if err == nil {

@@ -1,5 +1,6 @@
-// Package yamltext parses YAML. It is the only package that calls the parser: it bounds the size, the depth and the number of
-// tokens of a text before the parser gets it, and what aliases expand to. It must not know what a text is for.
+// Package yamltext parses YAML. Only this package calls the parser: yamltext bounds the size, the depth and the
+// number of tokens of a text before parsing, and the expansion of aliases. The package must not know the purpose of a
+// text.
 package yamltext
 
 import (
@@ -19,8 +20,8 @@ import (
 
 // Bounds of every text. The parser's memory grows with the square of the depth: 30 KB of "[" take 1.5 GB.
 const (
-	maxDepth = 64     // sections and lists inside each other
-	maxNodes = 200000 // values, after aliases are replaced by what they stand for
+	maxDepth = 64     // nesting of sections and lists
+	maxNodes = 200000 // values, with aliases expanded
 )
 
 // MaxSettings bounds a text of settings.
@@ -32,7 +33,7 @@ type Limit struct {
 	Tokens int // names, values and signs; the parser takes about 400 bytes for each
 }
 
-// Error is what is wrong with a text. It has none of the text's values.
+// Error describes a fault in a text, without values of the text.
 type Error struct {
 	Line   int // 0 = unknown
 	Reason string
@@ -50,7 +51,7 @@ func fail(line int, format string, args ...any) error {
 	return &Error{line, fmt.Sprintf(format, args...)}
 }
 
-// mark is the byte order mark of UTF-8, which editors write at the beginning of a file.
+// mark is the byte order mark of UTF-8, written by some editors at the beginning of a file.
 var mark = []byte("\xef\xbb\xbf")
 
 // WithoutMark returns text without a byte order mark.
@@ -91,8 +92,8 @@ func Parse(text []byte, most Limit) (*ast.File, error) {
 	return file, nil
 }
 
-// checkValues returns an error that names the first key without a value: a file that was cut behind the key, or whose author has
-// forgotten the value, must not pass for an empty one.
+// checkValues returns an error that names the first key without a value: a file cut after the key, or a forgotten
+// value, must not pass for an empty value.
 func checkValues(file *ast.File) error {
 	for _, d := range file.Docs {
 		if d.Body == nil {
@@ -114,8 +115,8 @@ func Null(value ast.Node) bool {
 	return null || value == nil
 }
 
-// Decode reads a text of one document into v, as yaml.Unmarshal does. With strict, keys that v does not have, and keys without a
-// value, are errors. An empty text leaves v as it is.
+// Decode reads a text of one document into v, like yaml.Unmarshal. With strict, keys unknown to v, and keys without a
+// value, are errors. An empty text leaves v unchanged.
 func Decode(text []byte, most Limit, v any, strict bool) error {
 	var options []yaml.DecodeOption
 	if strict {
@@ -124,10 +125,10 @@ func Decode(text []byte, most Limit, v any, strict bool) error {
 	return decode(text, most, v, strict, options...)
 }
 
-// Ordered is a section whose keys are in the order of the text.
+// Ordered is a section with its keys in the order of the text.
 type Ordered = yaml.MapSlice
 
-// DecodeOrdered returns the value of a text of one document. Its sections are of type Ordered.
+// DecodeOrdered returns the value of a text of one document. Sections are of type Ordered.
 func DecodeOrdered(text []byte, most Limit) (v any, err error) {
 	err = decode(text, most, &v, false, yaml.UseOrderedMap())
 	return v, err
@@ -152,7 +153,7 @@ func decode(text []byte, most Limit, v any, strict bool, options ...yaml.DecodeO
 // Encode writes v as YAML.
 func Encode(v any) ([]byte, error) { return yaml.Marshal(v) }
 
-// plain returns the parser's error without the lines of the text that it quotes.
+// plain returns the parser's error without quoted lines of the text.
 func plain(err error) error {
 	var e yaml.Error
 	if errors.As(err, &e) {
@@ -166,7 +167,7 @@ func plain(err error) error {
 	return &Error{0, first}
 }
 
-// check looks at the tokens of a text one after the other. It reports whether there are aliases.
+// check checks the tokens of a text one by one, and reports whether there are aliases.
 func check(text []byte, most Limit) (aliases bool, err error) {
 	if len(text) > most.Bytes {
 		return false, fail(0, "has %d bytes: want at most %d", len(text), most.Bytes)
@@ -194,16 +195,16 @@ func check(text []byte, most Limit) (aliases bool, err error) {
 	}
 }
 
-// depth counts the sections and lists that are open at a token.
+// depth counts the sections and lists open at a token.
 type depth struct {
 	flow    int   // brackets
-	columns []int // of the signs and names outside of brackets, each further to the right than the one before
-	pending int   // signs such as - and ? in this line, tags and anchors, which the parser descends into
+	columns []int // of the signs and names outside brackets, from left to right
+	pending int   // tags, anchors, and signs such as - and ? in this line: the parser descends into each
 	line    int
 	before  *token.Token
 }
 
-// next returns the depth after a token. It is at least the depth of the parser's descent.
+// next returns the depth after a token, at least the depth of the parser's descent.
 func (d *depth) next(t *token.Token) int {
 	before := d.before
 	d.before = t
@@ -247,7 +248,7 @@ func (d *depth) at(column int) {
 	d.columns = append(d.columns, column)
 }
 
-// counter counts values as if each alias were replaced by what it stands for.
+// counter counts values with each alias expanded.
 type counter struct {
 	anchors map[string]int // values behind each
 	err     error

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// allocated returns the bytes that f allocates.
+// allocated returns the bytes allocated by f.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -107,10 +107,10 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
-// TestOnlyReader finds other packages that call the parser of YAML, which has no bounds.
+// TestOnlyReader finds other packages that call the YAML parser, because the parser has no bounds.
 func TestOnlyReader(t *testing.T) {
 	const module = "github.com/goccy/go-yaml"
-	allowed := []string{module + "/ast", module + "/token"} // they parse nothing
+	allowed := []string{module + "/ast", module + "/token"} // these parse nothing
 	found := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -2,7 +2,7 @@ package truth
 
 import "sort"
 
-// MinIoU is the least IoU of a detection with its object, MinIoUClassified that of a detection with a class.
+// MinIoU is the least IoU of a detection with its object, MinIoUClassified the least IoU of a detection with a class.
 const (
 	MinIoU           = 0.3
 	MinIoUClassified = 0.5
@@ -20,15 +20,16 @@ type Score struct {
 	Hits, False, Missed int
 }
 
-// Add scores one frame: detections against its moving objects. A detection that matches only an object that stands
-// still counts as neither hit nor false, since detectors correctly report its last movement for some frames. The same
-// applies to a detection that is mostly inside of an ignored box.
+// Add scores one frame: detections against the frame's moving objects. A detection that matches only a standing
+// object counts as neither hit nor false, since detectors correctly report an object's last movement for some frames.
+// The same applies to a detection mostly inside an ignored box.
 func (s *Score) Add(f *Frame, detections []Box) {
 	s.add(f, detections, func(a Object, i int) bool { return IoU(a.Box, detections[i]) >= MinIoU })
 }
 
-// AddClassified scores one frame like Add, with an IoU of at least MinIoUClassified, and a detection matches an object with a
-// class only if it has the same class. A detection with the wrong class counts as false, and the object as missed.
+// AddClassified scores one frame like Add, with an IoU of at least MinIoUClassified. A detection matches an object
+// with a class only if the classes are equal. A detection with the wrong class counts as false, and the object as
+// missed.
 func (s *Score) AddClassified(f *Frame, detections []Detection) {
 	boxes := make([]Box, len(detections))
 	for i, d := range detections {
@@ -75,10 +76,10 @@ func matchesStill(f *Frame, d Box) bool {
 	return false
 }
 
-// Precision is the share of detections that are hits, 1 without detections.
+// Precision is the share of hits among the detections, 1 without detections.
 func (s Score) Precision() float64 { return share(s.Hits, s.False) }
 
-// Recall is the share of moving objects that were found, 1 without moving objects.
+// Recall is the share of moving objects found, 1 without moving objects.
 func (s Score) Recall() float64 { return share(s.Hits, s.Missed) }
 
 func share(good, bad int) float64 {
@@ -91,7 +92,7 @@ func share(good, bad int) float64 {
 // matches says for each object and each detection whether it is part of a pair.
 type matches struct{ objects, detections []bool }
 
-// match pairs objects with detections that agree with them, the best overlap first, each at most once.
+// match pairs objects with detections for which agrees is true, the best overlap first, each at most once.
 func match(objects []Object, detections []Box, agrees func(o Object, detection int) bool) matches {
 	type pair struct {
 		i, j int

@@ -1,6 +1,7 @@
-// Package truth reads the ground truth of a rendered clip, and scores a detector's results against it.
+// Package truth reads the ground truth of a rendered clip, and scores a detector's results against the ground truth.
 //
-// It owns the file format and the scoring. It must not know how a clip is rendered or how a detector works.
+// The package owns the file format and the scoring. The package must not know how a clip is rendered or how a
+// detector works.
 package truth
 
 import (
@@ -37,7 +38,7 @@ func overlap(a, b Box) float64 {
 	return Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area()
 }
 
-// Object is one shape in one frame. Only shapes of which something is visible are listed.
+// Object is one shape in one frame. Only visible shapes are listed.
 type Object struct {
 	ID int `json:"id"`
 	// Box is the part inside the picture.
@@ -54,7 +55,7 @@ type Frame struct {
 	// T is the presentation time in seconds.
 	T       float64  `json:"t"`
 	Objects []Object `json:"objects"`
-	// Ignore lists objects too little of which is visible: they count neither as found nor as missed.
+	// Ignore lists objects of which too little is visible: they count neither as found nor as missed.
 	Ignore []Box `json:"ignore,omitempty"`
 }
 

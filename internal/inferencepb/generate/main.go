@@ -1,6 +1,5 @@
-// Command generate writes the Go code of the .proto files in the working directory. The
-// compiler and the plug-ins are Go modules whose versions go.mod names, so that the code is
-// the same on every machine.
+// Command generate writes the Go code of the .proto files in the working directory. go.mod fixes the versions of the
+// compiler and the plug-ins, so that every machine generates the same code.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// Plug-ins, each with the options of its own.
+// Plug-ins, each with its options.
 var plugins = []struct{ tool, options string }{
 	{"google.golang.org/protobuf/cmd/protoc-gen-go", "paths=source_relative"},
 	{"google.golang.org/grpc/cmd/protoc-gen-go-grpc", "paths=source_relative,require_unimplemented_servers=true"},
@@ -33,7 +32,7 @@ func main() {
 }
 
 func generate(ctx context.Context) error {
-	// A file comes after those that it imports, as plug-ins require.
+	// Plug-ins require that a file comes after its imports.
 	names := []string{"model_config.proto", "grpc_service.proto"}
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{},
@@ -59,7 +58,7 @@ func generate(ctx context.Context) error {
 	return nil
 }
 
-// run gives the request to a plug-in and writes the files of its answer.
+// run passes the request to a plug-in and writes the files of its answer.
 func run(ctx context.Context, tool string, request *pluginpb.CodeGeneratorRequest) error {
 	in, err := proto.Marshal(request)
 	if err != nil {
