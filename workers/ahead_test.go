@@ -16,17 +16,17 @@ import (
 	"millrace/workers"
 )
 
-// program runs one batch after the other, as the program of a child process does, and is
-// given the next one while it runs the one before. A frame "slow" takes a second; "die" ends
-// the program; with "hang" it ends after the limit of a run, and with "deaf" it does not
-// return for a long time.
+// program runs one batch after the other, like the program of a child process, and accepts the next batch during a
+// run. A frame "slow" takes a second; "die" ends the program; "hang" ends after the limit of a run; "deaf" returns
+// only after a long time.
 type program struct {
 	workers.Base
 	env   *workers.Env
 	state bool
 
-	turn chan struct{} // of the program; a channel, since time passes in a bubble while it is waited for
-	dead bool          // under turn
+	// of the program; a channel, because time passes in a synctest bubble while a goroutine waits for a channel
+	turn chan struct{}
+	dead bool // under turn
 	in   atomic.Int32
 	up   atomic.Bool
 }
@@ -35,7 +35,7 @@ var programs struct {
 	sync.Mutex
 	log    []string // of the program's batches
 	starts []int    // Env.Instance of each start
-	most   int32    // runs of one program at once
+	most   int32    // runs of one program at the same time
 	faults []string
 }
 
@@ -45,7 +45,6 @@ func (p *program) note(format string, args ...any) {
 	programs.log = append(programs.log, fmt.Sprintf(format, args...))
 }
 
-// toldPrograms returns what the programs have noted since the last call.
 func toldPrograms(t *testing.T) (log []string, starts []int, most int32) {
 	t.Helper()
 	programs.Lock()
@@ -154,9 +153,8 @@ func (r rig) send(t *testing.T, s *stream.Stream, data ...string) {
 	}
 }
 
-// TestFullBatchIsGatheredAhead checks that while a batch runs the next one is given to the
-// worker if it is full, and that fewer frames wait until the run has ended, so that batches
-// do not become smaller.
+// TestFullBatchIsGatheredAhead checks that a busy worker is given the next batch if the batch is full, and that fewer
+// frames wait until the run has ended, so that batches do not become smaller.
 func TestFullBatchIsGatheredAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -185,8 +183,7 @@ func TestFullBatchIsGatheredAhead(t *testing.T) {
 		e.wait(t, 10)
 		synctest.Wait() // until the last run has ended, behind the endings of its frames
 		log, _, _ := toldPrograms(t)
-		// The program's own order of the two is that of its lock. They take no time, so that
-		// none need be ahead.
+		// Entries "ahead" are left out: the runs take no time, so no batch needs to be ahead.
 		if want := []string{"begin b b b c", "begin d d d d", "begin e"}; !slices.Equal(slices.DeleteFunc(log, func(s string) bool { return strings.HasPrefix(s, "ahead") }), want) {
 			t.Errorf("%q, want %q", log, want)
 		}
@@ -196,7 +193,6 @@ func TestFullBatchIsGatheredAhead(t *testing.T) {
 	})
 }
 
-// TestIdleWorkersComeFirst checks that nothing is gathered ahead while a worker is idle.
 func TestIdleWorkersComeFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -218,8 +214,8 @@ func TestIdleWorkersComeFirst(t *testing.T) {
 	})
 }
 
-// TestRunsLastAsLongAsTheirProgramTook checks that the time in which a batch waits for the
-// one before it is counted as time of neither the run nor of frames to come.
+// TestRunsLastAsLongAsTheirProgramTook checks that the wait of a batch for the previous batch counts neither as run
+// time nor in the estimate for later frames.
 func TestRunsLastAsLongAsTheirProgramTook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -246,8 +242,8 @@ func TestRunsLastAsLongAsTheirProgramTook(t *testing.T) {
 	})
 }
 
-// TestABatchThatWasNotBegunIsRunAgain checks that the batch behind one that kills the worker
-// is run by the next worker, and that the worker is replaced once.
+// TestABatchThatWasNotBegunIsRunAgain checks that the next worker runs the batch queued behind a fatal batch, and
+// that the worker is replaced once.
 func TestABatchThatWasNotBegunIsRunAgain(t *testing.T) {
 	for what, code := range map[string]stream.Code{"die": stream.Internal, "panic": stream.Internal, "hang": stream.Timeout} {
 		for _, kind := range []string{"program", "program-affine"} {
@@ -264,10 +260,10 @@ func TestABatchThatWasNotBegunIsRunAgain(t *testing.T) {
 					}
 					time.Sleep(time.Millisecond)
 					r.send(t, streams[0], "slow")
-					r.send(t, streams[1], what) // the batch ahead, of which one is answered
+					r.send(t, streams[1], what) // the batch ahead; one frame is answered
 					time.Sleep(time.Millisecond)
 					r.send(t, streams[2], "x")
-					r.send(t, streams[3], "x") // and the one behind it
+					r.send(t, streams[3], "x") // and the next batch
 					be.wait(t, 1)
 					for i, want := range []stream.Code{"", code, "", ""} {
 						x := ends[i].wait(t, 1)[0]
@@ -297,15 +293,15 @@ func TestABatchThatWasNotBegunIsRunAgain(t *testing.T) {
 	}
 }
 
-// TestBatchesAheadEndWithTheirWorker checks that when a worker cannot be started again the
-// batch that it has not begun is run by another one, or ends with the group.
+// TestBatchesAheadEndWithTheirWorker checks that when a worker cannot be started again another worker runs the batch
+// ahead, or the batch ends with the group.
 func TestBatchesAheadEndWithTheirWorker(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		inBubble(t, func(t *testing.T) {
 			r := newRig(t)
 			g := r.load(t, workers.Config{Kind: "program", Instances: n, Batching: workers.Batching{MaxSize: 1}, Limits: workers.Limits{Restarts: -1}})
 			s, e := open(t, g, every)
-			for range n { // each worker has one that takes its time
+			for range n { // each worker has a slow batch
 				r.send(t, s, "slow")
 			}
 			time.Sleep(time.Millisecond)
@@ -329,8 +325,8 @@ func TestBatchesAheadEndWithTheirWorker(t *testing.T) {
 	}
 }
 
-// TestChangesWithABatchAhead checks that an unload, a swap, a smaller number of workers and
-// the end of the server lose neither the batch that runs nor the one ahead.
+// TestChangesWithABatchAhead checks that an unload, a swap, a smaller number of workers and the end of the server
+// lose neither the running batch nor the batch ahead.
 func TestChangesWithABatchAhead(t *testing.T) {
 	changes := map[string]func(r rig) error{
 		"unload": func(r rig) error { return r.Unload(context.Background(), "program", "") },
@@ -381,8 +377,8 @@ func TestChangesWithABatchAhead(t *testing.T) {
 	}
 }
 
-// TestHungProgramIsAbandonedAsAWhole checks that when a worker ignores the limit of its run
-// the watchdog ends both of its batches, and that another worker with its number replaces it.
+// TestHungProgramIsAbandonedAsAWhole checks that when a worker ignores the limit of a run the watchdog ends both
+// batches of the worker, and that a new worker with the same number replaces the worker.
 func TestHungProgramIsAbandonedAsAWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -410,14 +406,14 @@ func TestHungProgramIsAbandonedAsAWhole(t *testing.T) {
 		if !slices.Equal(starts, []int{0, 0}) {
 			t.Errorf("instances %v", starts)
 		}
-		time.Sleep(2 * time.Hour) // it returns
+		time.Sleep(2 * time.Hour) // the program returns
 		until(t, "none is in quarantine", func() bool { return g.Stats().Quarantined == 0 })
 		toldPrograms(t)
 	})
 }
 
-// TestInstancesKeepTheirNumbers checks that the highest numbers stop first, and that new
-// instances get the smallest free ones.
+// TestInstancesKeepTheirNumbers checks that the highest numbers stop first, and that new instances get the smallest
+// free numbers.
 func TestInstancesKeepTheirNumbers(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "program", Instances: 3})
@@ -435,8 +431,8 @@ func TestInstancesKeepTheirNumbers(t *testing.T) {
 	}
 }
 
-// TestMinuteEndsARowOfFailures checks that a worker that fails seldom is replaced each time, however
-// few are the batches between.
+// TestMinuteEndsARowOfFailures checks that a worker that fails seldom is replaced each time, even with few batches
+// between the failures.
 func TestMinuteEndsARowOfFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -455,9 +451,9 @@ func TestMinuteEndsARowOfFailures(t *testing.T) {
 	})
 }
 
-// TestStateOfWorkersThatAreReplaced checks that a model whose only worker is being replaced
-// is not ready, and is again afterwards, and that one of which a worker has failed more often
-// in a row than limits.restarts allows says so, although others serve.
+// TestStateOfWorkersThatAreReplaced checks that a model is not ready while its only worker is being replaced, that
+// the model is ready afterwards, and that a model reports a worker with more failures in a row than limits.restarts
+// allows, although other workers serve.
 func TestStateOfWorkersThatAreReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -477,11 +473,11 @@ func TestStateOfWorkersThatAreReplaced(t *testing.T) {
 		}
 		until(t, "one has stopped", func() bool { return g.Stats().Workers == 1 })
 		send("die")
-		synctest.Wait() // it waits before it starts again
+		synctest.Wait() // the worker waits before the restart
 		if st := g.Stats(); g.Ready() || st.Exhausted || st.State != workers.StateUnavailable || st.Reason == "" {
 			t.Errorf("while the only worker is replaced: %+v", st)
 		}
-		send("x") // which ends the row
+		send("x") // ends the row of failures
 		if st := g.Stats(); !g.Ready() || st.State != workers.StateReady {
 			t.Errorf("%+v", st)
 		}

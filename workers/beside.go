@@ -35,8 +35,7 @@ func (g *Group) costOfFrame(f *stream.Frame) time.Duration {
 	return info.Cost(len(f.Payload))
 }
 
-// startBeside starts goroutines that decode heavy frames, if there are frames for them. The caller
-// holds gather.
+// startBeside starts goroutines that decode heavy frames, if heavy frames wait. The caller holds gather.
 func (g *Group) startBeside() {
 	for g.beside < cap(g.decoders) && g.intake.HeavyWaiting() > g.beside-g.intake.HeavyTaken() {
 		select {
@@ -50,7 +49,7 @@ func (g *Group) startBeside() {
 	}
 }
 
-// While others wait for processors, decoding beside uses a quarter of its own.
+// While other goroutines wait for processors, decoding beside the workers uses a quarter of its processors.
 const (
 	decodeSlice = time.Millisecond
 	decodePause = 3 * time.Millisecond
@@ -99,7 +98,7 @@ func (g *Group) decodeBeside() {
 	g.gather.Unlock()
 }
 
-// decodeHeavy does for a request what preparing its batch does.
+// decodeHeavy does the preparation of a request that otherwise happens with its batch.
 func (g *Group) decodeHeavy(r *stream.Request, prep *preparer, stages *results.Chain) {
 	defer bulk.Occupy()()
 	if r.Outcome() != stream.Pending || stages != nil && stages.Before(r) {
@@ -116,7 +115,7 @@ func (g *Group) decodeHeavy(r *stream.Request, prep *preparer, stages *results.C
 	batching.DecodePictures(r, row, prep.decode)
 }
 
-// failWithoutWorkers ends requests that no worker is left for.
+// failWithoutWorkers ends the ready requests when no worker is left.
 func (g *Group) failWithoutWorkers() {
 	g.registry.Lock()
 	none := len(g.all) == 0

@@ -11,7 +11,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// replaceable is a worker with pictures and affinity that answers with its number. From the third on, they start when gate is closed.
+// replaceable is a worker with pictures and affinity that answers with its number. The third and later workers start
+// when gate is closed.
 type replaceable struct {
 	Base
 	number byte
@@ -20,7 +21,7 @@ type replaceable struct {
 var replaceables struct {
 	sync.Mutex
 	started []func(error) // Env.Replace of each
-	waits   chan struct{} // one element for each that waits for gate
+	waits   chan struct{} // one element for each worker that waits for gate
 	gate    chan struct{}
 }
 
@@ -49,7 +50,7 @@ func (w *replaceable) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// numbers is a sink that passes on who has answered.
+// numbers is a sink that passes on the numbers of the answering workers.
 type numbers chan byte
 
 func (n numbers) Push(r *stream.Result) {
@@ -63,8 +64,8 @@ func (n numbers) Push(r *stream.Result) {
 
 func (numbers) Done(stream.CloseReason) {}
 
-// TestDecodedFramesDoNotWaitForARestart: a frame that is decoded beside the workers while that of its stream's state is replaced is run by another
-// worker, as those that wait in the queue are.
+// TestDecodedFramesDoNotWaitForARestart: while the worker with the stream's state is replaced, another worker runs a
+// frame decoded beside the workers, like a frame waiting in the queue.
 func TestDecodedFramesDoNotWaitForARestart(t *testing.T) {
 	all := &replaceables
 	all.started, all.waits, all.gate = nil, make(chan struct{}, 1), make(chan struct{})

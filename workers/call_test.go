@@ -19,7 +19,7 @@ type routed struct {
 	axis stream.BatchAxis
 }
 
-// together keeps batches of frames and of calls that held both, or that had the other's form.
+// together records batches that held both frames and calls, or that had the wrong form.
 var together struct {
 	sync.Mutex
 	faults []string
@@ -77,7 +77,7 @@ func (w *routed) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// callReplies is a sink that keeps what calls were told.
+// callReplies is a sink that keeps the replies to calls.
 type callReplies struct {
 	mu   sync.Mutex
 	all  []string
@@ -101,9 +101,9 @@ func (k *callReplies) Push(r *stream.Result) {
 
 func (*callReplies) Done(stream.CloseReason) {}
 
-// TestCallsShareNoBatchWithFrames checks that calls of routes and frames of the same model,
-// which come in turn, are run apart, that calls get neither the rows of the model's inputs nor
-// its stages, and that they are answered as their program says, whatever the model's batch axis.
+// TestCallsShareNoBatchWithFrames checks that calls of routes and frames of the same model, which arrive in turn, run
+// in separate batches, that calls get neither the rows of the model's inputs nor the model's stages, and that calls
+// get the replies of the program, for any batch axis of the model.
 func TestCallsShareNoBatchWithFrames(t *testing.T) {
 	for _, kind := range []string{"routed", "routed-fixed", "routed-single"} {
 		t.Run(kind, func(t *testing.T) {
@@ -155,8 +155,7 @@ func TestCallsShareNoBatchWithFrames(t *testing.T) {
 	}
 }
 
-// TestShadowCopiesNoCalls checks that a shadow gets no copies of calls, whose program may do
-// more than compute.
+// TestShadowCopiesNoCalls checks that a shadow gets no copies of calls, because a call may have side effects.
 func TestShadowCopiesNoCalls(t *testing.T) {
 	r, shelf := newShelf(t)
 	shelf.put("m", workers.Config{Kind: "routed", Version: "1"}, workers.Config{Kind: "routed", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})

@@ -12,8 +12,8 @@ import (
 	"millrace/workers/results"
 )
 
-// Config is how one model is loaded. Zero fields take their defaults. The tags name its
-// keys in the configuration file. Two configs for which Same is true share one group.
+// Config describes how one model is loaded. Zero fields take their defaults. The tags give the keys of the
+// configuration file. Two configurations for which Same is true share one group.
 type Config struct {
 	Name   string `yaml:"name" form:"name" help:"name of the endpoint"`
 	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address of the model"`
@@ -34,12 +34,12 @@ type Config struct {
 	Versions Versions `yaml:"versions"`
 	Shadow   Shadow   `yaml:"shadow"`
 
-	// Folder has the files of the model's version, if it is one of a repository; "" = the
-	// model's only file is Source.
+	// Folder has the files of the model's version, if the model is in a repository; "" = the model's only file is
+	// Source.
 	Folder string
 
-	// Declared are the inputs and outputs that the model must have: those of Tensors, or of a
-	// configuration of another form.
+	// Declared are the inputs and outputs that the model must have, from Tensors or from a configuration of another
+	// form.
 	Declared Declared
 	Tensors  Tensors `yaml:"tensors"`
 
@@ -50,12 +50,12 @@ type Config struct {
 	// *batching.SoftSettings.
 	Parts []any
 
-	request stream.Params // parameters of the request that loaded it
-	own     int           // Instances without what that request says; 0 = the same
+	request stream.Params // parameters of the load request
+	own     int           // Instances without the load request's value; 0 = the same
 }
 
-// Versions say which versions of a model in a repository are served, and which of them
-// answer the requests that name none.
+// Versions say which versions of a model in a repository are served, and which versions answer requests without a
+// version.
 type Versions struct {
 	Latest   int      `yaml:"latest" unset:"1" min:"1" max:"64" advanced:"yes" help:"serve this many of the highest versions"`
 	All      bool     `yaml:"all" advanced:"yes" help:"serve all versions"`
@@ -63,7 +63,7 @@ type Versions struct {
 	Weights  []string `yaml:"weights" example:"1=95" unset:"all to the highest version" advanced:"yes" help:"how requests without a version are spread over the versions, as VERSION=WEIGHT"`
 }
 
-// Shadow is a version that gets copies of requests, whose answers are compared only.
+// Shadow is a version that gets copies of requests, only to compare the answers.
 type Shadow struct {
 	Version   string  `yaml:"version" advanced:"yes" help:"a version that runs copies of requests. The results are compared and counted, and answer only requests for this version (all requests when no further version is left)"`
 	Sample    float64 `yaml:"sample" default:"1" above:"0" max:"1" advanced:"yes" help:"share of the requests that is copied"`
@@ -104,13 +104,12 @@ type Limits struct {
 	IdleState   time.Duration `yaml:"idle_state" default:"5m" advanced:"yes" help:"release the state of a stream after this time without frames"`
 }
 
-// hangsAfter is the time after which a worker that starts or stops is considered hung.
-// It is longer than Start, so that the worker's own error comes first.
+// hangsAfter is the time after which a starting or stopping worker is considered hung. hangsAfter exceeds Start, so
+// that the worker's own error comes first.
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
-// runBound is the longest time of a call of Run. That of a kind that prepares batches ahead
-// begins while another batch runs; such a kind ends its runs itself after Run, so that this
-// is for a kind that hangs.
+// runBound is the longest time of a call of Run. For a kind that prepares batches ahead, the call begins during the
+// previous run, and the kind bounds its runs itself; the extra time after the start of Run catches a kind that hangs.
 func (l Limits) runBound(ahead bool) time.Duration {
 	if ahead {
 		return 2*l.Run + min(l.Start, 10*time.Second)
@@ -118,7 +117,7 @@ func (l Limits) runBound(ahead bool) time.Duration {
 	return l.Run
 }
 
-// watchInterval is the time between two looks of the watchdog for workers that hang.
+// watchInterval is the time between two checks of the watchdog for hung workers.
 func (l Limits) watchInterval() time.Duration {
 	return min(max(l.Run/8, 5*time.Millisecond), time.Second)
 }
@@ -152,8 +151,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// buffers returns the bound on batches. Its default depends on the instances, which may
-// differ in configs for which Same is true, so that WithDefaults leaves it out.
+// buffers returns the bound on batches. The default depends on the instances, which may differ between configurations
+// for which Same is true, so WithDefaults does not set the field.
 func (c Config) buffers() int {
 	if c.Batching.Buffers > 0 {
 		return c.Batching.Buffers

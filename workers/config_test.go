@@ -8,8 +8,8 @@ import (
 	"millrace/workers"
 )
 
-// A load with another number of instances changes that of the model that is loaded, whose
-// requests and workers stay.
+// A load with another number of instances changes the number of the loaded model, and keeps the model's requests and
+// workers.
 func TestLoadScales(t *testing.T) {
 	r := newRig(t)
 	if err := r.Define(workers.Config{Name: "m", Source: "identity"}); err != nil {
@@ -34,8 +34,7 @@ func TestLoadScales(t *testing.T) {
 	}
 }
 
-// The number of batches follows the instances that a load asks for, and a load with
-// other instances is not another model.
+// The number of batches follows the instances of a load request, and a load with other instances is the same model.
 func TestBuffersFollowInstances(t *testing.T) {
 	r := newRig(t)
 	if err := r.Define(workers.Config{Name: "m", Kind: "identity"}); err != nil {

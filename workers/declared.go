@@ -10,9 +10,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Declared are inputs and outputs that a model is checked against when it is loaded;
-// without any, everything is as the model itself says. A kind whose models have none of
-// their own, such as identity, takes them from here.
+// Declared are inputs and outputs for a check of the model when the model is loaded; without any, the model's own
+// inputs and outputs apply. A kind whose models have no tensors of their own, such as identity, takes the tensors
+// from here.
 type Declared struct {
 	Inputs, Outputs []Tensor
 	Batch           bool // the shapes leave the batch axis out
@@ -22,8 +22,8 @@ type Declared struct {
 // Tensor is a declared input or output.
 type Tensor struct {
 	stream.TensorSpec // without a Datatype: any
-	// Reshape is the shape that the model computes with, without the batch axis if the
-	// declaration leaves it out: Shape is the one that clients use. nil = the same.
+	// Reshape is the shape that the model computes with, without the batch axis if the declaration omits the axis;
+	// clients use Shape. nil = the same.
 	Reshape []int
 	Format  string // FORMAT_NCHW or FORMAT_NHWC, for clients that prepare pictures; "" = none
 	// Labels are the names of the elements of a row of an output, from the file that
@@ -126,8 +126,7 @@ func namesOf(specs []stream.TensorSpec) string {
 	return strings.Join(names, ", ")
 }
 
-// ofDeclared returns err with the setting that declares a tensor in place of the field of
-// config.pbtxt.
+// ofDeclared returns err with the setting that declares a tensor instead of the field of config.pbtxt.
 func (c *Config) ofDeclared(err error) error {
 	if len(c.Tensors.Inputs)+len(c.Tensors.Outputs) == 0 {
 		return err

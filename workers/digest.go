@@ -17,15 +17,14 @@ import (
 // maxFiles is the largest number of files of one model.
 const maxFiles = 4096
 
-// modelFiles is the state of a model's files. When stamp is the same as before, so is
-// digest, which need not be computed then.
+// modelFiles is the state of a model's files. An equal stamp means an equal digest, which then need not be computed.
 type modelFiles struct {
 	stamp  string // name, place, size and times of each file
 	digest string // SHA-256 of their names and contents
 }
 
-// filesOf returns the files of a model: those of its folder, or its source with the
-// files beside it whose names begin with the source's, such as x.onnx.data.
+// filesOf returns the files of a model: the files of its folder, or its source with the neighboring files whose names
+// begin with the source's name, such as x.onnx.data.
 func filesOf(cfg Config) (files []string, err error) {
 	root := cfg.Folder
 	if root == "" {
@@ -43,7 +42,7 @@ func filesOf(cfg Config) (files []string, err error) {
 			files = []string{root}
 			beside, err := os.ReadDir(filepath.Dir(root))
 			if err != nil {
-				return files, nil // it may be searched, not listed
+				return files, nil // the folder may be searched, not listed
 			}
 			for _, f := range beside {
 				if name, base := f.Name(), filepath.Base(root); f.Type().IsRegular() && name != base && strings.HasPrefix(name, base) {
@@ -76,8 +75,8 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// readFiles returns the state of a model's files. before is an earlier one, whose digest
-// is used when the stamp is the same.
+// readFiles returns the state of a model's files. before is an earlier state; an equal stamp reuses the digest of
+// before.
 func readFiles(cfg Config, before modelFiles) (modelFiles, error) {
 	files, err := filesOf(cfg)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"millrace/workers"
 )
 
-// TestFiguresOfWhatRan checks the rows and the stages of frames that waited behind
-// others for exactly known times.
+// TestFiguresOfWhatRan checks the rows and the stages of frames that waited for exactly known times.
 func TestFiguresOfWhatRan(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -21,7 +20,7 @@ func TestFiguresOfWhatRan(t *testing.T) {
 			Kind: "delay", Batching: workers.Batching{MaxSize: 2}, Params: stream.Params{"fixed": "10ms", "per_item": "0s"},
 		})
 		s, e := open(t, g, every)
-		for seq := range uint64(5) { // runs of 1, 2 and 2, one after the other
+		for seq := range uint64(5) { // runs of 1, 2 and 2, in sequence
 			if err := s.Submit(r.frame(t, seq, "x")); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +59,7 @@ func TestFiguresOfWhatRan(t *testing.T) {
 	})
 }
 
-// TestFiguresLeaveOutWhatFailed checks that frames which ended otherwise have no stages.
+// TestFiguresLeaveOutWhatFailed checks that unanswered frames have no stages.
 func TestFiguresLeaveOutWhatFailed(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 1}})

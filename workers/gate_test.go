@@ -19,8 +19,7 @@ import (
 	"millrace/workers/results/tracking"
 )
 
-// looker returns another box in each of its runs. It fails for a white picture and
-// panics for a black one.
+// looker returns a different box in each run, fails for a white picture and panics for a black picture.
 type looker struct {
 	workers.Base
 	boxes []byte
@@ -72,7 +71,7 @@ func (learner) Init(context.Context, *workers.Env) (*stream.Model, error) {
 
 func (learner) Run(context.Context, *batching.Batch) error { return nil }
 
-// replies is a sink that keeps the parts of results that the tests check.
+// replies is a sink that keeps the checked parts of results.
 type replies struct {
 	more chan reply
 	done chan struct{}
@@ -160,7 +159,7 @@ func (x *gated) open(a *replies, o stream.Options) *stream.Stream {
 	return s
 }
 
-// ask sends one frame, changed by other, and returns its answer.
+// ask sends one frame, changed by other, and returns the answer.
 func (x *gated) ask(pixels []byte, other ...func(*stream.Frame)) reply {
 	x.t.Helper()
 	return x.askOf(x.s, x.a, pixels, other...)
@@ -201,8 +200,7 @@ func (x *gated) skipped(a, source reply) {
 	}
 }
 
-// A picture that does not change is skipped, also with noise; a frame that differs in
-// any way that could matter is run.
+// An unchanged picture is skipped, also with noise; a frame with any relevant difference is run.
 func TestGate(t *testing.T) {
 	x := newGated(t, workers.Config{Instances: 2})
 	still := func() []byte { return scene(30, x.n) }
@@ -239,7 +237,7 @@ func TestGate(t *testing.T) {
 	x.ran(after)
 	x.skipped(x.ask(still()), after)
 
-	// Another stream is independent of it, and one-shot requests are never skipped.
+	// Another stream is independent of the first stream, and one-shot requests are never skipped.
 	other := newReplies()
 	s := x.open(other, stream.Options{})
 	x.ran(x.askOf(s, other, still()))
@@ -270,8 +268,7 @@ func TestGate(t *testing.T) {
 	until(t, "all memory is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
 }
 
-// A client without a clock, or whose clock stands still, gets its refresh by the
-// server's clock.
+// A client with no clock, or with a stopped clock, gets a refresh by the server's clock.
 func TestGateRefreshWithoutAClock(t *testing.T) {
 	for _, capture := range []int64{0, 1234567} {
 		x := newGated(t, workers.Config{Parts: []any{&gate.Settings{Changed: 0.005, Refresh: time.Hour}}})
@@ -291,8 +288,8 @@ func TestGateRefreshWithoutAClock(t *testing.T) {
 	}
 }
 
-// A stream may be flushed between the binding of a frame and its preparation: frames
-// after the flush are not answered from before it.
+// A stream may be flushed between the binding of a frame and the frame's preparation: no frame after the flush gets
+// an answer from before the flush.
 func TestGateAndAFlushOfABoundFrame(t *testing.T) {
 	x := newGated(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}})
 	first := &flushing{replies: newReplies()}
@@ -300,8 +297,7 @@ func TestGateAndAFlushOfABoundFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stale frame shares its batch with the next one, is prepared before it, and
-	// fails.
+	// The stale frame shares a batch with the next frame, is prepared before the next frame, and fails.
 	ahead := func() {
 		t.Helper()
 		f := x.r.frame(t, x.n, "short")
@@ -343,7 +339,7 @@ func (f *flushing) Push(r *stream.Result) {
 	f.replies.Push(r)
 }
 
-// last runs a frame and returns its answer.
+// last runs a frame and returns the answer.
 func last(x *gated, still func() []byte) reply {
 	x.t.Helper()
 	a := x.ask(still(), func(f *stream.Frame) { f.Must = true })
@@ -365,7 +361,7 @@ func TestGateAndIDs(t *testing.T) {
 	if first.outputs["ids"] == "" {
 		t.Fatalf("%+v", first)
 	}
-	var second reply // a box gets its id after a few frames
+	var second reply // a box gets an id after a few frames
 	for range 3 {
 		second = x.ask(scene(30, 1))
 	}
@@ -385,8 +381,7 @@ func TestGateAndIDs(t *testing.T) {
 	<-x.s.Finished()
 }
 
-// What the gate keeps is released when a stream is silent for long and when its model
-// is swapped.
+// The gate releases its memory when a stream is silent for long and when the model is swapped.
 func TestGateForgets(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		x := newGated(t, workers.Config{Limits: workers.Limits{IdleState: 20 * time.Millisecond}})
@@ -409,14 +404,14 @@ func TestGateForgets(t *testing.T) {
 	})
 }
 
-// Many streams in latest mode over several workers: each frame has one ending, the
-// result of a skipped frame is that of the frame it names, and seqs increase.
+// Many streams in latest mode over several workers: each frame has one ending, a skipped frame has the result of the
+// frame named in the result, and seqs increase.
 func TestGateUnderLoad(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "looker", Instances: 3, Parts: []any{&gate.Settings{Changed: 0.005}}}.WithDefaults())
 	var wg sync.WaitGroup
 	var skips atomic.Int64
-	var scenes [3][4][]byte // by place and noise; making them takes long
+	var scenes [3][4][]byte // by place and noise; slow to make
 	for at := range scenes {
 		for noise := range scenes[at] {
 			scenes[at][noise] = scene(30+9*at, uint64(noise))

@@ -12,13 +12,13 @@ import (
 	"millrace/workers/results"
 )
 
-// Group is the workers that share a model, its version and its load parameters: the
-// intake in which tokens wait, the instances that gather from it, the bounded batches,
-// and the limits on both. Its exported methods are safe for concurrent use.
+// Group is the workers that share a model, a version and load parameters: the intake in which tokens wait, the
+// instances that gather from the intake, the bounded batches, and the limits on instances and batches. Its exported
+// methods are safe for concurrent use.
 //
-// Locks, in the order in which they may nest: registry, gather, a stream's own, and the
-// one of parking. A stream's lock is held when the methods of stream.Queue are called,
-// so that those take none but parking's and, in Detach, registry.
+// Locks, in the order in which they may nest: registry, gather, a stream's own lock, and the lock of parking. The
+// stream holds its lock when calling the methods of stream.Queue, so the methods take only the lock of parking and,
+// in Detach, registry.
 type Group struct {
 	common
 	mem    *buf.Pool
@@ -33,7 +33,7 @@ type Group struct {
 	beside   int         // goroutines that decode heavy frames; under gather
 	besides  sync.WaitGroup
 	idle     parking
-	full     parking // runners that wait for a full batch, while the other one of their instance has a batch
+	full     parking // runners that wait for a full batch, while the other runner of the same instance has a batch
 
 	registry sync.Mutex
 	streams  map[*stream.Stream]struct{}
@@ -46,17 +46,17 @@ type Group struct {
 	stopOnce sync.Once
 
 	// Only the manager uses these, in the turn of the model's changes.
-	added int           // workers that requests have added to the configured ones
-	files modelFiles    // when it was loaded
-	sent  *SentFiles    // that it was loaded from; nil = none
-	took  time.Duration // to load it
+	added int           // workers that requests have added to the configured number
+	files modelFiles    // state of the files at the load
+	sent  *SentFiles    // files of the load request; nil = none
+	took  time.Duration // duration of the load
 
 	own    atomic.Int64 // workers that the configuration sets
 	wanted atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed since
 
-	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none
+	shadow atomic.Pointer[shadow] // gets copies of the requests; nil = none
 
-	failure      atomic.Pointer[error] // that of a worker which came last; nil = there was none
+	failure      atomic.Pointer[error] // the last failure of a worker; nil = none
 	exhausted    atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
 	waiting      atomic.Int64
 	left         atomic.Int64 // streams that have finished while their token was queued, since the last sweep
@@ -70,8 +70,7 @@ type Group struct {
 
 var _ stream.Queue = (*Group)(nil)
 
-// describeModel sets the metadata that the configuration decides, and makes the pool
-// and the intake for them.
+// describeModel sets the metadata that the configuration decides, and makes the group's pool and intake.
 func (g *Group) describeModel(m *stream.Model) error {
 	m.Name, m.Version, m.Platform, m.Params = g.cfg.Name, g.cfg.Version, Platform(g.cfg.Kind), g.cfg.Params
 	if len(g.cfg.request) > 0 {
@@ -133,7 +132,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if err != nil {
 		return err
 	}
-	g.gather.Lock() // a load that fails frees the pool, perhaps before its worker has returned
+	g.gather.Lock() // a failed load frees the pool, perhaps before the load's worker has returned
 	g.pool = pool
 	g.gather.Unlock()
 	g.intake = batching.NewIntake(m, b, pool, g.cfg.MaxFlows)
@@ -159,7 +158,8 @@ func (g *Group) describeModel(m *stream.Model) error {
 	return g.pool.Prime()
 }
 
-// withoutSecrets returns the parameters of a model of that kind for its metadata, which clients read.
+// withoutSecrets returns the parameters of a model for its metadata, without the secrets of the kind, because clients
+// read the metadata.
 func withoutSecrets(kind string, params stream.Params) stream.Params {
 	k, _ := Lookup(kind)
 	t := k.Table()
@@ -181,8 +181,8 @@ func (g *Group) notOfGraph() error {
 	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output, gate or cache settings of its own: set them for a model of its steps", g.cfg.Name)
 }
 
-// setCapacity reserves or releases memory until it is right for that many workers and
-// their batches, and sets the number of batches. Only the manager calls it.
+// setCapacity reserves or releases memory to fit the given number of workers and their batches, and sets the number
+// of batches. Only the manager calls setCapacity.
 func (g *Group) setCapacity(workers int) error {
 	g.gather.Lock()
 	defer g.gather.Unlock()
@@ -193,8 +193,7 @@ func (g *Group) setCapacity(workers int) error {
 	return nil
 }
 
-// Workers returns how many instances there are, without those that have been told to
-// stop.
+// Workers returns the number of instances, without instances told to stop.
 func (g *Group) Workers() int {
 	g.registry.Lock()
 	defer g.registry.Unlock()
@@ -210,21 +209,18 @@ func (g *Group) Workers() int {
 // Model returns the group's metadata.
 func (g *Group) Model() *stream.Model { return g.model }
 
-// Config returns the configuration that the group was loaded with, with its present number of
-// workers. That of a program of several stages, which has one, is by how much those of its stages
-// are multiplied.
+// Config returns the configuration of the load with the present number of workers. For a program of several stages,
+// with its single worker, the number is the factor for the workers of the stages.
 func (g *Group) Config() Config {
 	c := g.cfg
 	c.Instances = max(g.size(), 1)
 	return c
 }
 
-// staged reports whether the model is a program of several stages, of which there is one worker,
-// whatever instances says.
+// staged reports whether the model is a program of several stages, which has one worker for any value of instances.
 func (g *Group) staged() bool { return g.model.App != nil && g.model.App.Parts != nil }
 
-// size returns the number of workers; for a program of several stages, by how much those of its
-// stages are multiplied.
+// size returns the number of workers; for a program of several stages, the factor for the workers of the stages.
 func (g *Group) size() int {
 	if g.staged() {
 		return int(g.wanted.Load())
@@ -232,8 +228,8 @@ func (g *Group) size() int {
 	return g.Workers()
 }
 
-// LastFailure returns why a worker had to be replaced or could not be, the last time that it was
-// not planned; nil = never.
+// LastFailure returns the error of the last unplanned replacement of a worker, also of a failed replacement; nil =
+// none.
 func (g *Group) LastFailure() error {
 	if err := g.failure.Load(); err != nil {
 		return *err
@@ -257,8 +253,7 @@ func (g *Group) Ready() bool {
 	return g.started() > 0
 }
 
-// started returns how many workers run, without those that are being replaced. The caller
-// holds registry.
+// started returns the number of running workers, without workers being replaced. The caller holds registry.
 func (g *Group) started() (n int) {
 	for w := range g.all {
 		if w.up.Load() && !w.gone.Load() {
@@ -329,8 +324,8 @@ func (g *Group) oldest(now stream.Instant) (age time.Duration) {
 	return age
 }
 
-// Open opens a stream that feeds the group and puts its endings into sink. Errors:
-// InvalidArgument (the policy), Overloaded (max_flows), Unloaded, Unavailable.
+// Open opens a stream that feeds the group and puts the stream's endings into sink. Errors: InvalidArgument (the
+// policy), Overloaded (max_flows), Unloaded, Unavailable.
 func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if err := opts.Policy.Validate(); err != nil {
 		return nil, err
@@ -352,9 +347,8 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 	return s, nil
 }
 
-// sweep frees the places of streams that have finished while their token was queued, for which
-// no worker has gathered since. It waits a moment for a worker that gathers, but no longer, since that may
-// be ending a frame of a caller of Open.
+// sweep frees the places of streams that finished while their token was queued, if no worker has gathered since.
+// sweep waits only a moment for a gathering worker, because the worker may be ending a frame of the caller of Open.
 func (g *Group) sweep() {
 	if g.left.Load() == 0 {
 		return
@@ -375,7 +369,7 @@ func (g *Group) sweep() {
 	defer g.gather.Unlock()
 	if n := g.left.Load(); n > 0 { // else another caller has swept meanwhile
 		g.intake.Sweep(g, inboxes...)
-		g.left.Add(-n) // last: who sees 0 finds the places
+		g.left.Add(-n) // last: a reader of 0 finds the places
 	}
 }
 
@@ -411,8 +405,8 @@ func (g *Group) wake() {
 	}
 }
 
-// fullWaits reports whether a runner waits for a full batch, and at least as many frames
-// wait as that has rows. They may be in streams of which a worker cannot take them now.
+// fullWaits reports whether a runner waits for a full batch, and enough frames wait to fill the batch. The frames may
+// be in streams that no worker can take from now.
 func (g *Group) fullWaits() bool {
 	return g.full.count.Load() > 0 && g.idle.count.Load() == 0 && g.waiting.Load() >= int64(g.model.MaxBatch)
 }
@@ -432,7 +426,7 @@ func (g *Group) Admit(inPlace bool) error {
 	return nil
 }
 
-// countWaiting counts one more waiting frame, unless as many wait as may.
+// countWaiting counts one more waiting frame, unless the limit is reached.
 func (g *Group) countWaiting() bool {
 	most := int64(g.cfg.Queue.MaxSize)
 	if most == 0 {
@@ -461,8 +455,8 @@ func (g *Group) AddWaiting(n int) {
 	}
 }
 
-// recheck makes a worker gather although no token has arrived. With affinity it wakes
-// all workers, since only one of them may run the stream.
+// recheck makes a worker gather although no token has arrived. With affinity recheck wakes all workers, because only
+// one worker may run the stream.
 func (g *Group) recheck() {
 	g.intake.NoteArrival()
 	if g.model.Affinity {
@@ -513,8 +507,8 @@ func (g *Group) openStreams() []*stream.Stream {
 	return out
 }
 
-// next returns the next batch for r, or nil when r has to stop. Meanwhile it replaces a worker that
-// has asked for it.
+// next returns the next batch for r, or nil when r has to stop. While waiting, next replaces a worker that has asked
+// for replacement.
 func (g *Group) next(r *runner) *batching.Batch {
 	w := r.instance
 	for {
@@ -533,7 +527,7 @@ func (g *Group) next(r *runner) *batching.Batch {
 			g.full.wait(&r.waiter, 0, func() bool { return w.gone.Load() || g.mustLookAgain(w, seen) })
 			continue
 		}
-		if r.tookAll && seen == r.seen { // there is nothing to gather
+		if r.tookAll && seen == r.seen { // nothing to gather
 			r.tookAll = false
 			g.idle.wait(&r.waiter, 0, func() bool { return g.mustLookAgain(w, seen) })
 			continue
@@ -562,8 +556,8 @@ func (g *Group) next(r *runner) *batching.Batch {
 	}
 }
 
-// nextFull returns a full batch for r, the other runner of whose instance has a batch, or
-// nil. Idle workers come first.
+// nextFull returns a full batch for r, or nil, while the other runner of the instance has a batch. Idle workers come
+// first.
 func (g *Group) nextFull(r *runner) *batching.Batch {
 	g.gather.Lock()
 	if r.inFlight == 0 || g.busy < g.serving && r.inbox == nil {
@@ -577,7 +571,7 @@ func (g *Group) nextFull(r *runner) *batching.Batch {
 	}
 	g.startBeside()
 	g.gather.Unlock()
-	if err != nil { // the other runner will tell it
+	if err != nil { // the other runner will report err
 		return nil
 	}
 	if b != nil {
@@ -597,7 +591,7 @@ func (g *Group) launched(r *runner) {
 	}
 }
 
-// landed counts a batch that r has no more. The caller holds gather.
+// landed counts the end of a batch of r. The caller holds gather.
 func (g *Group) landed(r *runner) {
 	if r.inFlight--; r.inFlight == 0 {
 		g.busy--
@@ -607,7 +601,7 @@ func (g *Group) landed(r *runner) {
 	}
 }
 
-// gathered says that w has gathered b, and whether more frames wait than those of b.
+// gathered reports that w has gathered b, and whether more frames wait than the frames of b.
 func (g *Group) gathered(w *instance, b *batching.Batch, more bool) {
 	if more && !g.idle.wakeOne() && w.second != nil {
 		g.intake.NoteArrival() // the other runner may just have looked
@@ -622,7 +616,7 @@ func (g *Group) gathered(w *instance, b *batching.Batch, more bool) {
 	}
 }
 
-// addServing counts workers that begin to gather, or that do not until they are replaced.
+// addServing adds n, which may be negative, to the number of serving workers.
 func (g *Group) addServing(n int) {
 	g.gather.Lock()
 	g.serving += n
@@ -660,8 +654,8 @@ func (g *Group) done(r *runner, b *batching.Batch, t batchTimes) {
 	if t.warm {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
-	// The caller gathers again itself, but not from the inboxes of other workers, and with
-	// another batch in flight only a full one.
+	// The caller gathers again itself, but not from the inboxes of other workers, and with another batch in flight
+	// only a full batch.
 	exhausted := g.intake.TakeExhausted() && (g.model.Affinity || g.ahead)
 	g.gather.Unlock()
 	if t.rows > 0 {
@@ -693,9 +687,8 @@ func (g *Group) sleep(d time.Duration) bool {
 	}
 }
 
-// releaseWork makes what an instance that stops or restarts would have done available
-// to other workers: the streams in its inbox, the memory of its last batch, and the
-// frames for which it may have been woken.
+// releaseWork gives the work of a stopping or restarting instance to other workers: the streams in the instance's
+// inbox, the memory of the last batch, and the frames that may have woken the instance.
 func (g *Group) releaseWork(w *instance) {
 	if w.inbox == nil {
 		g.recheck()
@@ -705,7 +698,7 @@ func (g *Group) releaseWork(w *instance) {
 		s.ClearAffinity(w)
 	}
 	g.gather.Lock()
-	g.intake.Close(w.inbox) // first, for what is decoded beside the workers now
+	g.intake.Close(w.inbox) // first, for frames decoded beside the workers now
 	g.intake.Redistribute(w.inbox)
 	g.gather.Unlock()
 	g.intake.NoteArrival()

@@ -18,13 +18,13 @@ import (
 	_ "millrace/workers/identity"
 )
 
-// faulty is a worker that fails as the bytes of its frames say.
+// faulty is a worker that fails as told by the bytes of the frames.
 type faulty struct {
 	workers.Base
 	stateful bool
 }
 
-// hangs is what runs that hang wait for.
+// hangs blocks hanging runs.
 var hangs = struct {
 	sync.Mutex
 	*hung
@@ -32,7 +32,7 @@ var hangs = struct {
 
 type hung struct {
 	gate chan struct{}
-	runs int // that wait for it
+	runs int // hanging runs
 }
 
 func newHung() *hung { return &hung{gate: make(chan struct{})} }
@@ -124,8 +124,7 @@ func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// affine keeps a count for each stream in the instance itself, and answers with its own
-// address and that count.
+// affine keeps a count for each stream in the instance, and answers with the instance's address and the count.
 type affine struct {
 	workers.Base
 	broken bool
@@ -188,8 +187,7 @@ func (*gauge) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// starter fails or hangs in the steps of its start as its settings say, and records the
-// calls.
+// starter fails or hangs in the configured steps of its start, and records the calls.
 type starter struct {
 	how   string
 	calls []string
@@ -284,7 +282,7 @@ func fullOnly(kind string) bool {
 	return err == nil && b.Needs().Full
 }
 
-// endings is a sink that keeps what it was pushed.
+// endings is a sink that keeps the pushed endings.
 type endings struct {
 	mu   sync.Mutex
 	all  []ending
@@ -327,7 +325,7 @@ func (e *endings) Done(why stream.CloseReason) {
 	}
 }
 
-// wait returns the endings once there are n.
+// wait returns the endings after n have arrived.
 func (e *endings) wait(t *testing.T, n int) []ending {
 	t.Helper()
 	limit := time.After(20 * time.Second)

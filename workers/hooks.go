@@ -7,9 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Hooks are called for events in a group, for metrics and traces. They are called while
-// frames are processed: they must be quick, must not block and must not call the group.
-// A nil field is skipped.
+// Hooks are called for events in a group, for metrics and traces. The calls happen during the processing of frames: a
+// hook must be quick, must not block and must not call the group. A nil field is skipped.
 type Hooks struct {
 	// Ended is called once for every accepted frame. The request may be read during the
 	// call only.
@@ -19,24 +18,22 @@ type Hooks struct {
 	Skipped func(r *stream.Request)
 	// Batch is called after each batch, with the rows that ran.
 	Batch func(rows int, prepare, run time.Duration)
-	// Run is called after each batch, before its requests are unbound, with the requests
-	// that ran together.
+	// Run is called after each batch, before the batch's requests are unbound, with all requests of the run.
 	Run func(BatchRun)
-	// Step is called when a request has ended in one of the models through which it runs.
+	// Step is called when a request has ended in one model of a graph.
 	Step func(*stream.Step)
-	// Closed is called when the group has stopped. A run that hung may end its frames
-	// afterwards.
+	// Closed is called when the group has stopped. A hung run may end its frames after Closed.
 	Closed func()
 }
 
-// BatchRun is one run of a batch. It is valid during the call.
+// BatchRun is one run of a batch, valid during the call.
 type BatchRun struct {
 	Batch          *batching.Batch
 	Started, Ended stream.Instant // of the run; its preparation began at Batch.Gathered
-	Err            error          // with which the run failed as a whole
+	Err            error          // error of the run as a whole
 }
 
-// Then returns hooks that call those of h, then those of next.
+// Then returns hooks that call the hooks of h, then the hooks of next.
 func (h Hooks) Then(next Hooks) Hooks {
 	return Hooks{
 		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run), Step: both(h.Step, next.Step),
@@ -73,31 +70,30 @@ func both[T any](a, b func(T)) func(T) {
 type GroupStats struct {
 	Model       *stream.Model
 	State       string        // READY, LOADING, UNAVAILABLE, UNLOADING or UNLOADED
-	Reason      string        // why it is not ready
+	Reason      string        // why the group is not ready
 	Exhausted   bool          // an instance has failed more often in a row than limits.restarts allows
 	Workers     int           // instances that can run batches
 	Busy        int           // instances that run a batch now
 	Quarantined int           // hung instances whose call has not returned
-	Streams     int           // open streams, without those of one-shot requests
+	Streams     int           // open streams, without the streams of one-shot requests
 	PlacesUsed  int           // places of the queue in use, one per stream and one-shot caller
 	Waiting     int           // frames in mailboxes
-	Oldest      time.Duration // how long the oldest of them has waited, those of paused streams left out
+	Oldest      time.Duration // wait of the oldest waiting frame, without frames of paused streams
 	Buffers     int           // batches with their memory
 	BuffersFree int
 
 	CacheResults int // kept in the caches of results
 	CacheBytes   int64
 
-	// The rest is counted for the model and version since it was loaded, whichever
-	// groups served it.
+	// The remaining fields count for the model and version since the load, over all groups that have served.
 	Frames    stream.Totals
 	Restarts  uint64
-	Batches   uint64            // that ran
-	BatchesBy map[string]uint64 // the same, by why they were formed then (batching.Cause)
+	Batches   uint64            // run batches
+	BatchesBy map[string]uint64 // Batches by the cause of their formation (batching.Cause)
 	Rows      uint64            // of these batches
 	Capacity  uint64            // the rows that these batches had room for
 	Shadow    ShadowStats       // of the version as a shadow
-	Processes ProcessStats      // in which its workers run; zero for other kinds
+	Processes ProcessStats      // child processes of the workers; zero for other kinds
 	Ran       Ran
 }
 
@@ -107,5 +103,5 @@ const (
 	StateReady       = "READY"
 	StateUnavailable = "UNAVAILABLE"
 	StateUnloading   = "UNLOADING"
-	StateUnloaded    = "UNLOADED" // no group is left: what was counted last is still reported
+	StateUnloaded    = "UNLOADED" // no group is left: the last counts are still reported
 )

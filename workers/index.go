@@ -10,14 +10,13 @@ import (
 type Row struct {
 	Name, Version string
 	State         string
-	Reason        string // why it is not ready, or why its last load failed
+	Reason        string // why the model is not ready, or why the last load failed
 	Workers       int
 	Waiting       int // frames
 	Streams       int
 }
 
-// Index returns what is loaded, what is being loaded, what could not be loaded and what
-// can be loaded, by name and version: a row for each version.
+// Index returns the loaded, loading, failed and loadable models, by name and version: a row for each version.
 func (m *Manager) Index() []Row {
 	rows := map[modelVersion]Row{}
 	put := func(r Row) {
@@ -29,7 +28,7 @@ func (m *Manager) Index() []Row {
 	m.mu.Lock()
 	loading, failed, known := slices.Collect(maps.Keys(m.loading)), slices.Clone(m.failed), maps.Clone(m.known)
 	m.mu.Unlock()
-	for _, st := range m.Snapshot() { // after loading was read: what is loaded is in one of both
+	for _, st := range m.Snapshot() { // after loading was read, so that each loaded model is in at least one list
 		put(Row{
 			Name: st.Model.Name, Version: st.Model.Version, State: st.State, Reason: cmp.Or(st.Reason, failed.reason(st.Model.Name, st.Model.Version)),
 			Workers: st.Workers, Waiting: st.Waiting, Streams: st.Streams,
@@ -54,7 +53,7 @@ func (m *Manager) Index() []Row {
 			listed[key.model] = true
 		}
 		for _, l := range m.opts.Repository.List() {
-			if l.Version == "" && listed[l.Name] { // its folder has no versions
+			if l.Version == "" && listed[l.Name] { // the folder has no versions
 				continue
 			}
 			r := Row{Name: l.Name, Version: l.Version, State: StateUnavailable, Reason: NotLoaded}
@@ -64,7 +63,7 @@ func (m *Manager) Index() []Row {
 			put(r)
 		}
 	}
-	for _, f := range failed { // of a model as a whole: it has no version yet, or the versions have not been loaded
+	for _, f := range failed { // of a whole model: the model has no version yet, or the versions have not been loaded
 		if f.version != "" {
 			continue
 		}

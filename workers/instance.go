@@ -16,24 +16,24 @@ import (
 	"millrace/stream/buf"
 )
 
-// common is what the instances of a group have in common.
+// common is the state shared by the instances of a group.
 type common struct {
 	cfg         Config
 	digest      string // of the model's files
 	log         *slog.Logger
 	pixels      codec.Limits
 	programs    *confine.Programs // Env.Programs
-	decoding    *buf.Pool         // of which decoding pictures takes memory
+	decoding    *buf.Pool         // for the memory of picture decoding
 	decoders    chan struct{}     // has a place for each heavy frame that is decoded at once, of all groups
 	hooks       Hooks
 	model       *stream.Model          // as clients see it; nil until the first instance has started
-	computed    *stream.Model          // what the worker computes, before the stages after it
-	ahead       bool                   // its kind prepares batches ahead
+	computed    *stream.Model          // outputs of the worker, before the stages
+	ahead       bool                   // the kind prepares batches ahead
 	models      Models                 // finds loaded models; nil in tests without any
 	stopBy      *atomic.Int64          // Manager.stopBy
 	public      func(netip.Addr) error // Env.Public
 	lacks       atomic.Pointer[error]  // Env.Unready
-	uses        []Use                  // the models that this one is made of
+	uses        []Use                  // the models that this model is made of
 	forms       []string               // of uses, when the first worker started
 	taken       func(*stream.Request)
 	shared      shared     // Env.Shared
@@ -43,9 +43,9 @@ type common struct {
 	describe func(*stream.Model) error
 }
 
-// instance is one worker of a group and the goroutines that run it: one, or for kinds that
-// prepare ahead two. Of these one runs a batch while the other gathers and prepares the
-// next, if a full one waits.
+// instance is one worker of a group and its goroutines, called runners: one, or two for kinds that prepare ahead.
+// With two runners, one runs a batch while the second gathers and prepares the next batch, if enough frames wait to
+// fill the batch.
 type instance struct {
 	*common
 	index  int // see Env.Instance
@@ -57,22 +57,22 @@ type instance struct {
 
 	first  runner
 	second *runner // nil for kinds that do not prepare ahead
-	// ordinary is the runner that gathers as an idle worker does; nil while the other one of
-	// a kind that prepares ahead has a batch. Written under the group's gather.
+	// ordinary is the runner that gathers like an idle worker; nil while the other runner of a kind that prepares
+	// ahead has a batch. Written under the group's gather.
 	ordinary  atomic.Pointer[runner]
-	inFlight  int          // batches that are gathered and not done; under the group's gather
+	inFlight  int          // gathered batches that are not done; under the group's gather
 	lastEnded atomic.Int64 // Instant at which the last run ended
 	until     atomic.Int64 // Instant by which the start or stop of the worker must have ended
 
 	gone          atomic.Bool  // the watchdog has abandoned it
-	hung          atomic.Int32 // runners that it has abandoned and that have not returned
+	hung          atomic.Int32 // abandoned runners that have not returned
 	stopRequested atomic.Bool
 
 	admission chan struct{} // closed when the started worker may run, or must stop
-	admitted  bool          // which of the two
+	admitted  bool          // set before admission is closed: w runs batches, or stops
 
-	warm     atomic.Bool  // has run a batch: the first one is not measured
-	failures atomic.Int32 // consecutive ones
+	warm     atomic.Bool  // has run a batch: the first batch is not measured
+	failures atomic.Int32 // consecutive
 	since    atomic.Int64 // Instant when the worker had started
 	starts   atomic.Int64 // of the worker
 	unfit    atomic.Pointer[unfit]
@@ -149,7 +149,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if w.first.prep == nil { // otherwise it is a restart
+	if w.first.prep == nil { // not a restart
 		for _, r := range w.runners() {
 			if err = r.makeTools(); err != nil {
 				return err
@@ -170,7 +170,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// closeTools closes what start has made for the runners.
+// closeTools closes the tools of the runners, made by start.
 func (w *instance) closeTools() {
 	for _, r := range w.runners() {
 		r.prep.close()
@@ -192,8 +192,8 @@ func (w *instance) stop() {
 	w.tearDown(3)
 }
 
-// tearDown undoes that many steps of the worker's start, the last first. After a panic
-// in one the next is still called.
+// tearDown undoes the given number of steps of the worker's start, the last first. After a panic in a step the next
+// step is still undone.
 func (w *instance) tearDown(steps int) {
 	down := [...]func(){w.worker.Destroy, w.worker.Deallocate, w.worker.Release}
 	for steps--; steps >= 0; steps-- {

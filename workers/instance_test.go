@@ -14,8 +14,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// The watchdog abandons an instance during a run alone, once its time is over, and a
-// later run is another one to it.
+// The watchdog abandons an instance only during a run that is over its time, and distinguishes a later run from an
+// earlier run.
 func TestPhases(t *testing.T) {
 	i := newInstance(&common{}, 0)
 	defer i.cancel()
@@ -70,7 +70,8 @@ func TestWatchInterval(t *testing.T) {
 
 func TestBuffersForWorkers(t *testing.T) {
 	for _, c := range []struct{ instances, buffers, workers, want int }{
-		{1, 0, 1, 2}, {2, 0, 2, 3}, {2, 0, 5, 6}, {2, 0, 1, 3}, // one more than workers, and not fewer than for the instances
+		// workers + 1, and at least the number for the instances
+		{1, 0, 1, 2}, {2, 0, 2, 3}, {2, 0, 5, 6}, {2, 0, 1, 3},
 		{2, 5, 2, 5}, {2, 5, 10, 11},
 		{4, 4, 4, 4}, {4, 4, 9, 4}, {4, 1, 4, 1}, // fewer than workers stay so
 	} {
@@ -91,8 +92,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// The changes that wait and the endpoints that there are, with those that start, have
-// bounds.
+// The waiting changes, and the running and starting endpoints, have bounds.
 func TestBoundsOfTheManager(t *testing.T) {
 	ctx := context.Background()
 	var m *Manager
@@ -157,8 +157,8 @@ func TestBoundsOfTheManager(t *testing.T) {
 	}
 }
 
-// A worker parks unless something has arrived or it has to stop; frames arrive, and do
-// not leave, for a batcher that needs to know.
+// A worker parks unless a frame has arrived or the worker has to stop; for a batcher that asks, arrivals are counted
+// and departures are not.
 func TestArrivals(t *testing.T) {
 	m := NewManager(ManagerOptions{Memory: buf.NewPool(0)})
 	defer m.Close(context.Background())
@@ -189,7 +189,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// A worker that finds more frames than it takes wakes another one.
+// A worker that finds more frames than fit its batch wakes another worker.
 func TestMoreFramesWakeAnotherWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewManager(ManagerOptions{Memory: buf.NewPool(0)})
@@ -204,7 +204,7 @@ func TestMoreFramesWakeAnotherWorker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.gather.Lock() // so that both wait before a worker gathers
+		g.gather.Lock() // so that both workers wait before gathering
 		for i := range 2 {
 			if err := s.Submit(stream.Frame{Seq: uint64(i)}); err != nil {
 				t.Fatal(err)
@@ -279,7 +279,7 @@ func TestParking(t *testing.T) {
 	}
 }
 
-// What a worker decodes into is checked when it starts, and errors name the setting.
+// The decoding target of a worker is checked at the worker's start, and errors name the setting.
 func TestTarget(t *testing.T) {
 	model := func(change func(*stream.ImageSpec), datatype stream.Datatype) *stream.Model {
 		s := &stream.ImageSpec{Width: 4, Height: 2, Color: "BGR", Layout: "NCHW", Fit: "stretch", Scale: [3]float32{2, 2, 2}}
@@ -307,7 +307,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// A picture's map leads from the model's picture to the frame as sent, also for a part of it.
+// A picture's map leads from the model's picture to the sent frame, also for a part of the frame.
 func TestMapOfAPartOfAPicture(t *testing.T) {
 	m := &stream.Model{Image: &stream.ImageSpec{Width: 2, Height: 4, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 2, 3}}}}
@@ -327,8 +327,8 @@ func TestMapOfAPartOfAPicture(t *testing.T) {
 	}
 }
 
-// The map of a frame that was scaled leads to the picture before that, whatever the ratio of the sizes: the corners of
-// the model's picture, without what a letterbox leaves free, are those of the picture or its region.
+// The map of a scaled frame leads to the unscaled picture, for any ratio of the sizes: the corners of the model's
+// picture, without the margins of a letterbox, are the corners of the picture or its region.
 func TestMapOfAScaledFrame(t *testing.T) {
 	for _, tt := range []struct {
 		name          string

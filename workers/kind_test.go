@@ -8,8 +8,7 @@ import (
 	"millrace/workers"
 )
 
-// A kind whose setting has the name of one of every model, or of a load request, is
-// refused with both names.
+// A kind with a setting that every model or every load request already has is refused, and the error has both names.
 func TestRegisterRefusesNamesOfModels(t *testing.T) {
 	for name, settings := range map[string]any{
 		"version": new(struct {

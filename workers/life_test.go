@@ -55,8 +55,7 @@ func TestAffinityStaysAndMoves(t *testing.T) {
 			}
 		}
 	}
-	// When its worker fails, all its streams continue, on other workers or on its
-	// replacement.
+	// When a worker fails, all its streams continue, on other workers or on the replacement.
 	_ = streams[0].Submit(r.frame(t, 50, "die"))
 	if x := sinks[0].wait(t, 51)[50]; x.outcome != stream.Failed {
 		t.Fatalf("%+v", x)
@@ -140,8 +139,8 @@ func TestQuarantineIsBounded(t *testing.T) {
 	})
 }
 
-// When a stream's frame hangs, the next one is answered with a new state, and the state
-// of the hung run is released once, when the run returns.
+// When a stream's frame hangs, the next frame is answered with a new state, and the state of the hung run is released
+// once, when the run returns.
 func TestStateOfAHungRun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -215,8 +214,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// hangStarters forgets the starters so far, and makes later ones hang, in the step that
-// they are configured for, until the gate is closed.
+// hangStarters forgets the earlier starters, and makes later starters hang, in their configured step, until the gate
+// is closed.
 func hangStarters() (gate chan struct{}) {
 	started.Lock()
 	defer started.Unlock()
@@ -224,7 +223,7 @@ func hangStarters() (gate chan struct{}) {
 	return started.gate
 }
 
-// A start that hangs in any step fails for its caller and does not delay other changes.
+// A start that hangs in any step fails for the caller and does not delay other changes.
 func TestAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -243,8 +242,7 @@ func TestAStartThatHangs(t *testing.T) {
 	})
 }
 
-// A model that is refused after its worker was made, and whose worker then hangs, does
-// not delay other models.
+// A model refused after the creation of its worker, with a hung worker, does not delay other models.
 func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -258,8 +256,7 @@ func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	})
 }
 
-// A worker that breaks and then hangs, while it is stopped or started again, is
-// replaced like one whose run hangs.
+// A worker that breaks and then hangs while being stopped or restarted is replaced, like a worker with a hung run.
 func TestARestartThatHangs(t *testing.T) {
 	for _, how := range []string{"release hangs", "restart hangs"} {
 		t.Run(how, func(t *testing.T) {
@@ -295,8 +292,7 @@ func TestARestartThatHangs(t *testing.T) {
 	}
 }
 
-// A start that takes long delays changes of its own family only. The change of a caller
-// who no longer waits is not made.
+// A slow start delays changes only of its own family. The change of a departed caller is not made.
 func TestACallerWhoLeavesItsChange(t *testing.T) {
 	r := newRig(t)
 	gate := hangStarters()
@@ -342,8 +338,8 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 	}
 }
 
-// Changes of one family are never made at the same time, whatever the endpoints are
-// called: a load of "m" makes "m-0", which may also be the name of another model.
+// Changes of one family never overlap, whatever the names of the endpoints: a load of "m" makes "m-0", which may also
+// be the name of another model.
 func TestChangesOfAFamily(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
@@ -377,8 +373,7 @@ func TestChangesOfAFamily(t *testing.T) {
 	}
 }
 
-// Requests that repeat and contradict each other are all answered, and the final state
-// is one that they asked for.
+// Repeating and contradicting requests are all answered, and the final state is a requested state.
 func TestContradictoryChanges(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()

@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// newGroup starts a group with one worker and its watchdog. The manager adds the other ones of
-// n, for which memory is reserved as far as cfg.Instances go.
+// newGroup starts a group with one worker and the watchdog. The manager adds the other n-1 workers. Memory is
+// reserved for n workers, but at most for cfg.Instances.
 func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFiles) (*Group, error) {
 	o, ledger := &m.opts, &m.ledger
 	g := &Group{
@@ -35,7 +35,7 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 		first.cancel()
 		g.closePool()
 		select {
-		case <-g.allEnded(): // its memory is free before the next model is loaded
+		case <-g.allEnded(): // the next model is loaded after the memory is free
 		case <-first.admission: // the worker hangs
 		}
 		ledger.drop(g.totals, g, stream.Now())
@@ -51,9 +51,8 @@ func (m *Manager) newGroup(ctx context.Context, cfg Config, n int, files modelFi
 	return g, nil
 }
 
-// startIn starts the instance's goroutine, which makes the worker ready, and waits
-// until it is. The goroutine then waits for admission: when the channel is closed and w
-// is not admitted, it stops the worker.
+// startIn starts the instance's goroutine, which makes the worker ready, and waits for the worker. The goroutine then
+// waits for admission: when the channel is closed and w is not admitted, the goroutine stops the worker.
 func (g *Group) startIn(ctx context.Context, w *instance) error {
 	ready := make(chan error, 1)
 	g.wg.Go(func() {
@@ -80,25 +79,24 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 	case err := <-ready:
 		return err
 	case <-late.C:
-		close(w.admission) // if it starts after all, it is stopped
+		close(w.admission) // a worker that still starts is stopped
 		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
 	}
 }
 
-// admit lets a started instance run batches. It replaces the instance hung, or none
-// when that is nil.
+// admit lets a started instance run batches, in place of the instance hung unless hung is nil.
 func (g *Group) admit(w, hung *instance) {
 	if g.model.Affinity {
 		w.inbox = g.intake.NewInbox()
 	}
 	g.registry.Lock()
 	g.all[w] = struct{}{}
-	if hung != nil { // they count as one; w stops if hung was told to
+	if hung != nil { // w and hung count as one; w stops if hung was told to stop
 		w.stopRequested.Store(hung.stopRequested.Swap(true))
 	}
 	g.registry.Unlock()
 	select {
-	case <-g.stopping: // it was not yet in all when stop told all to stop
+	case <-g.stopping: // w was not yet in all when stop told all instances to stop
 		w.stopRequested.Store(true)
 	default:
 	}
@@ -107,7 +105,7 @@ func (g *Group) admit(w, hung *instance) {
 	close(w.admission)
 }
 
-// addWorker reserves memory for one more worker and starts it.
+// addWorker reserves memory for one more worker and starts the worker.
 func (g *Group) addWorker(ctx context.Context) error {
 	n := g.Workers()
 	if err := g.setCapacity(n + 1); err != nil {
@@ -120,8 +118,7 @@ func (g *Group) addWorker(ctx context.Context) error {
 	return nil
 }
 
-// startWorker starts one more worker, whose memory is reserved already, or one that
-// replaces a hung one.
+// startWorker starts one more worker with already reserved memory, or the replacement of the hung worker.
 func (g *Group) startWorker(ctx context.Context, hung *instance) error {
 	index := g.freeIndex()
 	if hung != nil {
@@ -136,13 +133,13 @@ func (g *Group) startWorker(ctx context.Context, hung *instance) error {
 	return nil
 }
 
-// removeWorker stops one worker and releases its memory.
+// removeWorker stops one worker and releases the worker's memory.
 func (g *Group) removeWorker() {
 	g.requestOneStop()
 	_ = g.setCapacity(g.Workers()) // a smaller capacity cannot fail
 }
 
-// freeIndex returns the smallest index that no instance has.
+// freeIndex returns the smallest index not used by an instance.
 func (g *Group) freeIndex() int {
 	used := map[int]bool{}
 	for _, w := range g.instances() {
@@ -211,15 +208,14 @@ func (g *Group) sweepStates(now stream.Instant) {
 	}
 }
 
-// replace starts another instance in place of a hung one, unless too many hang already
-// or it was told to stop.
+// replace starts another instance in place of a hung instance, unless too many instances hang already or w was told
+// to stop.
 func (g *Group) replace(w *instance) {
 	if w.stopRequested.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
 		g.removeInstance(w)
 		return
 	}
-	// The replacement is started in its own goroutine, so that the watchdog goes on
-	// checking.
+	// The replacement starts in its own goroutine, so that the watchdog keeps checking.
 	g.wg.Go(func() {
 		if err := g.startWorker(w.detached(), w); err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
@@ -233,14 +229,13 @@ func (g *Group) replace(w *instance) {
 // detached returns a context for the replacement of w, whose own context has ended.
 func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
 
-// removeInstance records that an instance will not run any more, because it was
-// abandoned or has stopped. When none is left, the group fails, unless it is being
-// unloaded.
+// removeInstance records that an abandoned or stopped instance will not run any more. When no instance is left, the
+// group fails, unless the group is being unloaded.
 func (g *Group) removeInstance(w *instance) {
-	g.releaseWork(w) // before it leaves g.all, so that a swap still finds its inbox
+	g.releaseWork(w) // before w leaves g.all, so that a swap still finds the inbox of w
 	if w.inbox != nil {
 		g.gather.Lock()
-		g.intake.Redistribute(w.inbox) // of a stream that a runner has gathered meanwhile
+		g.intake.Redistribute(w.inbox) // of a stream gathered meanwhile by a runner
 		g.gather.Unlock()
 		g.recheck()
 	}
@@ -264,7 +259,7 @@ func (g *Group) endStreams(why stream.CloseReason, err error) {
 	}
 }
 
-// failPartial ends the frames that were bound to batches that did not run.
+// failPartial ends the frames bound to batches that did not run.
 func (g *Group) failPartial(err error) {
 	g.gather.Lock()
 	partial := g.drain()
@@ -293,8 +288,8 @@ func (g *Group) drain() (partial []*batching.Batch) {
 	return partial
 }
 
-// unload ends the group: waiting frames end with err, frames in flight complete, and
-// the workers are stopped. It returns when all goroutines that do not hang have ended.
+// unload ends the group: waiting frames end with err, frames in flight complete, and the workers are stopped. unload
+// returns when all goroutines have ended, except hung goroutines.
 func (g *Group) unload(why stream.CloseReason, err error) {
 	g.registry.Lock()
 	g.state = StateUnloading
@@ -307,8 +302,8 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 // errGivenUp ends the frames that are not answered when the time for the shutdown is over.
 var errGivenUp = stream.Errorf(stream.Draining, "drain", "the server has shut down before the model answered")
 
-// giveUp ends all frames of the group now, those in flight too: the server ends, and their clients are to be told while they are
-// connected. The calls of the workers may go on.
+// giveUp ends all frames of the group now, also frames in flight: the server ends, and the clients must get the
+// ending while still connected. The calls of the workers may go on.
 func (g *Group) giveUp() {
 	g.registry.Lock()
 	g.state = StateUnloading
@@ -323,13 +318,12 @@ func (g *Group) giveUp() {
 	}
 }
 
-// stop stops the workers after their current batch. Requests of a batch that no worker
-// was left to run end as unavailable.
+// stop stops the workers after their current batch. Requests of a batch without a worker end as unavailable.
 func (g *Group) stop() {
 	g.gather.Lock() // so that no goroutine starts to decode later
 	g.stopOnce.Do(func() { close(g.stopping) })
 	g.gather.Unlock()
-	g.besides.Wait() // the workers run what was decoded
+	g.besides.Wait() // the workers run the decoded frames
 	for _, w := range g.instances() {
 		w.stopRequested.Store(true)
 	}
@@ -354,13 +348,13 @@ func (g *Group) closePool() {
 	}
 }
 
-// awaitRuns waits until the workers have ended, and abandons those that hang.
+// awaitRuns waits until the workers have ended, and abandons hung workers.
 func (g *Group) awaitRuns() {
 	ended := g.allEnded()
 	tick := time.NewTicker(g.cfg.Limits.watchInterval())
 	defer tick.Stop()
-	// A worker that hangs while it starts or stops is not in a run that could be
-	// abandoned: the manager's queue must not wait for it for ever.
+	// A worker that hangs in its start or stop is in no run to abandon, and the manager's queue must not wait
+	// forever.
 	limit := stream.Now().Add(g.cfg.Limits.runBound(g.ahead) + g.cfg.Limits.Start)
 	for {
 		select {
@@ -385,11 +379,11 @@ func (g *Group) awaitRuns() {
 	}
 }
 
-// allEnded returns a channel that is closed when all of the group's goroutines have
-// ended and its memory has been released.
+// allEnded returns a channel that is closed when all of the group's goroutines have ended and the group's memory has
+// been released.
 func (g *Group) allEnded() <-chan struct{} {
 	c := make(chan struct{})
-	go func() { // ends with the last worker, which counts as quarantined while it hangs
+	go func() { // ends with the last worker; a hung worker counts as quarantined
 		g.wg.Wait()
 		g.gather.Lock()
 		g.reserved.release()
@@ -405,12 +399,12 @@ func (g *Group) moveTo(next *Group) {
 	g.registry.Lock()
 	g.state = StateUnloading
 	g.registry.Unlock()
-	// gather is held while tokens change queues, so that each is in exactly one.
+	// gather is held while tokens change queues, so that each token is in exactly one queue.
 	g.gather.Lock()
 	for _, s := range g.openStreams() {
 		g.moveOne(s, next)
 	}
-	// Batches to which frames are bound are run as they are before the workers stop.
+	// Batches with bound frames run unchanged before the workers stop.
 	g.intake.AddReady(g.drain()...)
 	g.gather.Unlock()
 	g.stop()
@@ -430,7 +424,7 @@ func (g *Group) moveOne(s *stream.Stream, next *Group) {
 	case opts.Version != "" && opts.Version != next.cfg.Version:
 		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded", opts.Version, g.cfg.Name))
 		return
-	case opts.Sequence: // its state cannot be moved
+	case opts.Sequence: // the stream's state cannot be moved
 		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was replaced, which ends its sequences: start the sequence again", g.cfg.Name))
 		return
 	}

@@ -48,7 +48,7 @@ func (s *slow) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// choosy finds a box in each frame, but fails frames that begin with a byte that is not 0.
+// choosy finds a box in each frame, but fails frames whose first byte is not 0.
 type choosy struct{ counting }
 
 func (c *choosy) Run(ctx context.Context, b *batching.Batch) error {
@@ -89,7 +89,7 @@ func TestOneShotCallersAreNotCountedAsStreams(t *testing.T) {
 	}
 }
 
-// The hook sees the batches that ran, and no other.
+// The hook sees exactly the run batches.
 func TestHookOfBatches(t *testing.T) {
 	var mu sync.Mutex
 	var rows []int
@@ -120,8 +120,7 @@ func TestHookOfBatches(t *testing.T) {
 	}
 }
 
-// The first batch of a worker is not measured, and the others are: a frame that would be
-// answered too late by them is dropped.
+// Only the first batch of a worker is not measured: a frame is dropped when the measured times predict a late answer.
 func TestTimesAreLearnedOfWarmWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -168,8 +167,7 @@ func TestIdleStateIsKeptForItsTime(t *testing.T) {
 	})
 }
 
-// Unloading waits for a run until it is abandoned, and no longer; and for a worker that
-// takes its time to stop.
+// Unloading waits for a run, but not after the run is abandoned, and for a worker that stops slowly.
 func TestUnloadWaitsForWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -208,7 +206,7 @@ func TestUnloadWaitsForWorkers(t *testing.T) {
 	})
 }
 
-// What panics while a worker stops is logged, and nothing else is.
+// Only the panics of a stopping worker are logged.
 func TestPanicsOfStoppingWorkersAreLogged(t *testing.T) {
 	for how, want := range map[string]int{"release panics": 1, "well": 0} {
 		var out bytes.Buffer
@@ -226,7 +224,7 @@ func TestPanicsOfStoppingWorkersAreLogged(t *testing.T) {
 	}
 }
 
-// A frame that the worker ended itself leaves the others of its batch to the stages.
+// When the worker ends one frame itself, the stages get the other frames of the batch.
 func TestStagesOfABatchThatIsAnsweredInPart(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "choosy", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Parts: []any{

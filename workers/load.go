@@ -14,27 +14,27 @@ import (
 	"millrace/stream"
 )
 
-// Load says how a model is loaded by its name. The zero value loads it as it is
-// configured.
+// Load describes how a model is loaded by name. The zero value loads the model as configured.
 type Load struct {
-	Params  stream.Params // overlay its configuration, see Overlay
+	Params  stream.Params // override the configuration, see Overlay
 	Version string        // only this version; "" = those that its configuration names
-	// Config is a model configuration in JSON, as of the Open Inference Protocol's
-	// repository extension, in place of the model's own; nil = that one.
+	// Config is a model configuration in JSON, as of the Open Inference Protocol's repository extension, which
+	// replaces the model's own configuration; nil = the model's own.
 	Config []byte
-	// Files are the contents of the model's folder, by path such as 1/model.onnx, in
-	// place of what it has; nil = what it has.
+	// Files are the contents of the model's folder, by path such as 1/model.onnx, replacing the folder; nil = the
+	// folder stays.
 	Files map[string][]byte
-	// Reserve is called when the name of the endpoint is known, before anything is changed: there says that it is loaded already. An
-	// error ends the load. Otherwise settle is called when the load has ended, whatever has come of it, also when the caller has given up
-	// meanwhile: with whether the endpoint is there now. nil = it is not called.
+	// Reserve is called when the name of the endpoint is known, before any change; there reports whether the endpoint
+	// is loaded already. An error ends the load. Otherwise settle is called when the load has ended, also after a
+	// failure and after the caller has given up, and told whether the endpoint exists now. nil = no call.
 	Reserve func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
-// What a load has changed.
+// Values of Loaded.Result.
 const (
-	ResultLoaded    = "loaded"    // the endpoint is new
-	ResultReloaded  = "reloaded"  // what serves the endpoint is new: a file or a setting has changed, a worker had failed, or a swap asked for it
+	ResultLoaded = "loaded" // the endpoint is new
+	// the endpoint was replaced: a file or a setting has changed, a worker had failed, or a swap was requested
+	ResultReloaded  = "reloaded"
 	ResultScaled    = "scaled"    // only the number of workers has changed
 	ResultUnchanged = "unchanged" // the endpoint has the same files, settings and workers as before
 )
@@ -45,24 +45,23 @@ type Loaded struct {
 	Result   string // ResultLoaded ...
 }
 
-// plan is what a load makes of an endpoint.
+// plan is the result of planning a load: the wanted state of an endpoint.
 type plan struct {
 	Definition
 	of          string
 	params      stream.Params
-	known       bool // params are what made the configuration
+	known       bool // the configuration comes from params
 	share, swap bool
 	kept        *SentFiles // the files of the running endpoint, which a swap keeps; nil = none
-	only        string     // this version alone is loaded, the others stay as they are
+	only        string     // only this version is loaded, the other versions stay unchanged
 	reserve     func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
-// Load loads a model by its name: one that was defined, one of the repository, or a
-// registered kind. The parameters override its configuration (see Overlay): "share":
-// false adds a worker to the endpoint that has the same parameters, "swap": true
-// replaces the endpoint of that name, which keeps the parameters of earlier loads that this one does not name. An endpoint whose files or configuration have
-// changed since it was loaded is replaced by what they are now. It returns the
-// endpoint's name, and what has changed. Models that it is made of and that are not loaded are loaded first.
+// Load loads a model by its name: a defined model, a model of the repository, or a registered kind. The parameters
+// override the configuration (see Overlay): "share": false adds a worker to the endpoint with the same parameters,
+// "swap": true replaces the endpoint of the same name, and parameters of earlier loads stay unless named again. An
+// endpoint whose files or configuration have changed since the load is replaced. Before a graph, Load loads the
+// graph's models that are not loaded. Load returns the endpoint's name and the change.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, error) {
 	sent, err := m.sent(name, how)
 	if err != nil {
@@ -76,7 +75,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, erro
 		sent.remove()
 		return Loaded{}, err
 	}
-	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
+	var taken atomic.Bool // p: by the change, or by a caller that has given up first
 	var done Loaded       // read only after the change
 	err = m.change(ctx, name, func() (err error) {
 		if taken.Swap(true) {
@@ -105,10 +104,10 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (Loaded, erro
 // loadsAtOnce is how many models LoadAll loads at once.
 const loadsAtOnce = 8
 
-// LoadAll loads models, and returns the errors of those that failed. A graph can be loaded
-// after the models that it is made of: those that fail are tried again as long as others
-// succeed. Several are loaded at once, so that one that hangs holds up few others. after is called when a model was loaded, by
-// several goroutines at once; its error is that of the model, which is not tried again for it. It may be nil.
+// LoadAll loads models, and returns the errors of the failed loads. A graph may need other models of the list first:
+// LoadAll retries failed models as long as other loads succeed. LoadAll loads several models at once, so that a hung
+// load delays few models. Several goroutines at once call after when a model was loaded; the error of after becomes
+// the model's error, without a retry. after may be nil.
 func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name string) error) (failed map[string]error) {
 	wrong := map[string]error{} // errors of after
 	for left, loaded := names, true; loaded && len(left) > 0 && ctx.Err() == nil; {
@@ -147,7 +146,7 @@ func (m *Manager) LoadAll(ctx context.Context, names []string, after func(name s
 	return failed
 }
 
-// sent returns the definition that the files of a load request are by themselves; nil = it has none.
+// sent returns the definition made of the files of a load request alone; nil = the request has no files.
 func (m *Manager) sent(name string, how Load) (*Definition, error) {
 	if how.Files == nil {
 		return nil, nil
@@ -163,7 +162,7 @@ func (d *Definition) remove() {
 	}
 }
 
-// notFound returns the error of a definition with the words that clients of other servers look for.
+// notFound returns the error of a definition in the words that clients of other servers look for.
 func notFound(name string, def *Definition, err error) error {
 	switch {
 	case err == nil:
@@ -174,7 +173,8 @@ func notFound(name string, def *Definition, err error) error {
 	return fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 }
 
-// plan returns what a load request asks for, with its parameters in the configuration. sent are the request's files, or nil.
+// plan returns the plan of a load request, with the request's parameters in the configuration. sent has the request's
+// files, or is nil.
 func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	e := m.kept(name, how)
 	var def *Definition
@@ -215,8 +215,8 @@ func (m *Manager) plan(name string, how Load, sent *Definition) (plan, error) {
 	return p, err
 }
 
-// find returns the definition of a model: of the configuration, of the repository or a
-// kind of worker of that name.
+// find returns the definition of a model: from the configuration, from the repository or from the kind of worker with
+// the name.
 func (m *Manager) find(name string, how Load) (*Definition, error) {
 	m.mu.Lock()
 	known, ok := m.known[name]
@@ -247,9 +247,9 @@ func (m *Manager) find(name string, how Load) (*Definition, error) {
 	return nil, stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see the repository index", name)
 }
 
-// LoadConfig loads a model. When an endpoint has the same configuration, it is shared,
-// or gets one more worker if share is false. Otherwise a new endpoint is made; it has
-// the model's name, or name-0, name-1 ... when that is taken.
+// LoadConfig loads a model. An endpoint with the same configuration is shared, or gets one more worker if share is
+// false. Otherwise LoadConfig makes a new endpoint with the model's name, or name-0, name-1 ... when the name is
+// taken.
 func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpoint string, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -272,7 +272,7 @@ func (m *Manager) load(ctx context.Context, p plan) (Loaded, error) {
 	if p.kept != nil {
 		p.Files = p.kept
 	}
-	if len(p.Notes) > 0 { // in one line, since equal messages are limited
+	if len(p.Notes) > 0 { // in one line, because equal messages are limited
 		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what", strings.Join(p.Notes, "; "))
 	}
 	name, same := m.findEndpoint(p)
@@ -304,7 +304,8 @@ func (m *Manager) load(ctx context.Context, p plan) (Loaded, error) {
 	return Loaded{Endpoint: name, Result: (*m.endpoints.Load())[name].since(same, before)}, err
 }
 
-// since returns what a load has made of old, which had so many workers, when e is what is there now. Either may be nil.
+// since returns the Result of a load that turned old, with the given number of workers, into e. Either endpoint may
+// be nil.
 func (e *endpoint) since(old *endpoint, workers int) string {
 	switch {
 	case e == nil:
@@ -329,15 +330,14 @@ func (e *endpoint) size() (n int) {
 	return n
 }
 
-// next returns the endpoint that follows e, without groups.
+// next returns the successor of endpoint e, without groups.
 func (e *endpoint) next() *endpoint { return &endpoint{name: e.name, of: e.of} }
 
 // ready reports whether one version can serve.
 func (e *endpoint) ready() bool { return slices.ContainsFunc(e.groups, (*Group).Ready) }
 
-// findEndpoint returns the name of the endpoint for a plan, and the endpoint that is
-// there already: one that was loaded with the same parameters, or whose configuration
-// is the same.
+// findEndpoint returns the name of the endpoint for a plan, and the existing endpoint, if any: loaded with the same
+// parameters, or with the same configuration.
 func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
 	es := *m.endpoints.Load()
 	free, same := "", (*endpoint)(nil)
@@ -357,8 +357,8 @@ func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
 			same = e
 		}
 	}
-	// Endpoints before the free name may have been unloaded, so that one behind it has the
-	// same parameters.
+	// Endpoints before the free name may have been unloaded, so an endpoint behind the free name may have the same
+	// parameters.
 	for _, name := range slices.Sorted(maps.Keys(es)) {
 		switch e := es[name]; {
 		case e.of != p.of:
@@ -374,8 +374,7 @@ func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
 	return free, nil
 }
 
-// isModel reports whether a name is that of a model of the configuration or the
-// repository.
+// isModel reports whether name is a model of the configuration or the repository.
 func (m *Manager) isModel(name string) bool {
 	m.mu.Lock()
 	_, known := m.known[name]
@@ -393,7 +392,7 @@ func (e *endpoint) serves(versions []Config) bool {
 	return true
 }
 
-// addOne adds one worker to the version that requests without one get.
+// addOne adds one worker to the version for requests without a version.
 func (m *Manager) addOne(ctx context.Context, e *endpoint) error {
 	g := e.group("")
 	n := g.size()
@@ -407,10 +406,10 @@ func (m *Manager) addOne(ctx context.Context, e *endpoint) error {
 	return err
 }
 
-// apply makes next, which has no groups yet, follow old, which may be nil: with the
-// plan's configurations as its versions. Versions of old that are as they should be stay
-// as they are, unless force is true. When a version cannot be loaded, those of old that
-// no other one replaces stay too, so that nothing is lost by a failed load.
+// apply makes next, which has no groups yet, the successor of old, which may be nil; the plan's configurations become
+// the versions of next. Versions of old that already match the plan stay unchanged, unless force is true. When a
+// version cannot be loaded, every version of old without a replacement stays too, so that a failed load loses
+// nothing.
 func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force bool) (err error) {
 	next.params, next.known = p.params, p.known
 	defer func() { m.removeFiles(next.name, old, p.Files) }()
@@ -418,13 +417,13 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		m.fail(modelVersion{next.name, p.Versions[0].Version}, err)
 		return err
 	}
-	last := old // with those that have failed, whose numbers of workers stay
+	last := old // including the failed groups, whose numbers of workers stay
 	old = m.withoutFailed(old, p.Versions)
 	scaled := false // a number of workers is a change, too
 	if p.known && old != nil && old.known {
 		_, asked := p.params["instances"]
 		if scaled = asked || maps.Equal(old.params, p.params); !scaled && !force && old.serves(p.Versions) {
-			next.params = old.params // the request shares what others with the same settings have loaded
+			next.params = old.params // the request shares an endpoint loaded by other requests with the same settings
 		}
 	}
 	var errs []error
@@ -464,7 +463,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 	return err
 }
 
-// replace ends what old has and next has not, and says what has changed.
+// replace ends the groups of old that are not in next, and logs the change.
 func (m *Manager) replace(old, next *endpoint) {
 	had := map[*Group]bool{}
 	var ends []*Group
@@ -499,7 +498,7 @@ func (m *Manager) replace(old, next *endpoint) {
 	m.follow(next.name)
 }
 
-// abandon stops the groups that old has not.
+// abandon stops the groups of e that are not in old.
 func (e *endpoint) abandon(old *endpoint) {
 	for _, g := range e.groups {
 		if old == nil || !slices.Contains(old.groups, g) {
@@ -508,8 +507,8 @@ func (e *endpoint) abandon(old *endpoint) {
 	}
 }
 
-// withoutFailed unloads the groups of e that have no worker left and that the versions
-// would replace, so that their memory is free, and returns what is left of e, or nil.
+// withoutFailed unloads the groups of e without workers that the new versions would replace, to free their memory,
+// and returns the rest of e, or nil.
 func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 	if e == nil {
 		return nil
@@ -538,10 +537,9 @@ func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 	return &left
 }
 
-// version returns the group of a configuration for the endpoint that follows old: the one
-// that old has, if it is the same, or a new one. The number of workers stays as it was changed at
-// run time in last, which is old with the groups that have failed, unless the request or another
-// number in the configuration says otherwise.
+// version returns the group of a configuration for the successor of old: the group of old, if the configuration is
+// the same, or a new group. The number of workers stays as changed at run time in last, which is old including the
+// failed groups, unless the request or a new number in the configuration overrides the number.
 func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
 	of := modelVersion{cfg.Name, cfg.Version}
 	defer func() {
@@ -594,8 +592,7 @@ func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, 
 	return g, nil
 }
 
-// removeFiles removes the files that requests have sent for an endpoint and that none of
-// its groups has any more.
+// removeFiles removes the files sent by requests for an endpoint and no longer used by any group of the endpoint.
 func (m *Manager) removeFiles(name string, old *endpoint, sent *SentFiles) {
 	all := map[*SentFiles]bool{sent: true}
 	if old != nil {
@@ -673,7 +670,7 @@ func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles
 	}
 	for i := 1; i < n && err == nil; i++ {
 		if i < cfg.Instances {
-			err = g.startWorker(ctx, nil) // for which memory is reserved
+			err = g.startWorker(ctx, nil) // memory is reserved already
 		} else {
 			err = g.addWorker(ctx)
 		}
@@ -691,8 +688,8 @@ func (m *Manager) logGroup(msg string, g *Group, args ...any) {
 	m.opts.Log.Info(msg, append([]any{"model", g.cfg.Name, "version", g.cfg.Version, "kind", g.cfg.Kind}, args...)...)
 }
 
-// Swap replaces what an endpoint serves by another configuration: its streams stay
-// open, waiting frames move to the new group and frames in flight complete.
+// Swap replaces the configuration of an endpoint: the endpoint's streams stay open, waiting frames move to the new
+// group and frames in flight complete.
 func (m *Manager) Swap(ctx context.Context, name string, cfg Config) error {
 	cfg.Name = name
 	cfg = cfg.WithDefaults()

@@ -21,49 +21,47 @@ import (
 	"millrace/stream/coded"
 )
 
-// ManagerOptions are what a Manager is made with.
+// ManagerOptions are the arguments of NewManager.
 type ManagerOptions struct {
 	Memory *buf.Pool
-	Pixels codec.Limits // of pictures, whose decoding takes memory from Memory
+	Pixels codec.Limits // of pictures; decoding takes memory from Memory
 	Log    *slog.Logger
 	Hooks  func(m *stream.Model) Hooks // called once for each group
-	// Programs confines workers that are child processes; nil = they may do what this process can.
+	// Programs confines workers that are child processes; nil = the workers have all rights of this process.
 	Programs *confine.Programs
-	// Public returns an error for an address of another server that a load request must not name; nil = it may name
-	// every address.
+	// Public returns an error for an address of another server that a load request must not name; nil = every address
+	// is allowed.
 	Public func(netip.Addr) error
 	// Repository has the models that can be loaded by name without being defined; nil =
 	// none.
 	Repository Repository
 }
 
-// Repository finds models that are in no configuration. Its methods are safe for
-// concurrent use.
+// Repository finds models outside of the configuration. Its methods are safe for concurrent use.
 type Repository interface {
-	// Find returns the versions of a model that are to be served, or nil when there is no
-	// such model, or an error when none of them can be read; with a definition when they
-	// are known. known is the model's definition in the configuration, or nil. With
-	// Config or Files in how, these take the place of what is there.
+	// Find returns the versions of a model to serve, nil for an unknown model, or an error when no version can be
+	// read (with a definition if the versions are known). known is the model's definition in the configuration, or
+	// nil. Config or Files in how replace the stored configuration or files.
 	Find(name string, known *Definition, how Load) (*Definition, error)
-	// List returns the names and versions that there are.
+	// List returns the names and versions of the available models.
 	List() []Listed
 }
 
 // Listed is a model that can be loaded.
 type Listed struct {
 	Name, Version string
-	Err           error // why it cannot be loaded as it is, or nil
+	Err           error // why the model cannot be loaded as stored, or nil
 }
 
-// SentFiles are files that a load request has sent. They are removed when no version
-// that was loaded from them is served any more.
+// SentFiles are the files sent by a load request. The manager removes the files when no version loaded from them is
+// served any more.
 type SentFiles struct {
 	Folder string // of the model
 	Remove func() // may be called more than once
 }
 
-// Named returns err with the files under the names that the request gave them, such as 1/model.onnx, instead of where the
-// server stores them. s may be nil.
+// Named returns err with the request's names of the files, such as 1/model.onnx, instead of the paths on the server.
+// s may be nil.
 func (s *SentFiles) Named(err error) error {
 	if s == nil || err == nil || !strings.Contains(err.Error(), s.Folder) {
 		return err
@@ -85,33 +83,31 @@ func (s *SentFiles) Named(err error) error {
 	}
 	field := e.Field
 	msg, ok := strings.CutPrefix(text, field+": ")
-	if !ok { // others stand around it
+	if !ok { // other characters surround the path
 		field, msg = "", text
 	}
 	return &coded.Error{Code: e.Code, Field: field, Msg: msg, Err: err, After: e.After}
 }
 
-// Definition is what is loaded under a model's name: a configuration for each version.
+// Definition is the meaning of a model's name for a load: a configuration for each version.
 type Definition struct {
 	Versions []Config // at least one, all with the model's name
-	Bad      []Listed // further versions that should be served and cannot be read, with Err
-	Notes    []string // what of the model's configuration is not used, for the log
-	// Files are the files that a load request has sent; nil = none.
+	Bad      []Listed // further versions to serve that cannot be read, with Err
+	Notes    []string // unused parts of the model's configuration, for the log
+	// Files are the files sent by a load request; nil = none.
 	Files *SentFiles
 }
 
-// Manager has the groups. Changes of one model and of the endpoints made of it, its
-// family, go through one queue and are made one after the other, so that repeated or
-// contradicting requests are never carried out at the same time. Changes of other
-// families do not wait for them, and reading does not wait for any. Its methods are
-// safe for concurrent use.
+// Manager has the groups. A family is a model with the endpoints made of the model. The changes of a family go
+// through one queue, in sequence, so that repeated or contradicting requests are never carried out at the same time.
+// Changes of other families do not wait, and reads never wait. Its methods are safe for concurrent use.
 type Manager struct {
 	opts      ManagerOptions
 	endpoints atomic.Pointer[map[string]*endpoint] // by name; replaced under mu
 	ledger    ledger
 	done      chan struct{}
 	decoders  chan struct{} // common.decoders
-	stopBy    atomic.Int64  // Instant until which Close waits; 0 = for as long as it takes
+	stopBy    atomic.Int64  // Instant until which Close waits; 0 = no limit
 
 	mu      sync.Mutex
 	known   map[string]Definition
@@ -129,8 +125,8 @@ type update struct {
 	reply chan error
 }
 
-// family returns the name without the -0, -1 ... that endpoints get. A change of a
-// model can affect its family only.
+// family returns the name without the suffix -0, -1 ... of an endpoint. A change of a model can affect only the
+// model's family.
 func family(name string) string {
 	for {
 		stem := strings.TrimRight(name, "0123456789")
@@ -144,7 +140,7 @@ func family(name string) string {
 // maxEndpoints is the largest number of endpoints, since clients can ask for new ones.
 const maxEndpoints = 1024
 
-// maxUpdates is the largest number of changes that wait for their turn.
+// maxUpdates is the largest number of waiting changes.
 const maxUpdates = 256
 
 // NewManager returns a manager without groups.
@@ -174,8 +170,8 @@ func (m *Manager) run(family string) {
 	}
 }
 
-// change queues a change of an endpoint or model and waits for its end. A change whose
-// caller has given up before its turn is not made.
+// change queues a change of an endpoint or model and waits for the end of the change. If the caller gives up before
+// the change's turn, the change is not made.
 func (m *Manager) change(ctx context.Context, name string, do func() error) error {
 	reply, err := m.enqueue(name, func() error {
 		if ctx.Err() != nil {
@@ -215,14 +211,12 @@ func (m *Manager) enqueue(name string, do func() error) (reply <-chan error, err
 	return u.reply, nil
 }
 
-// Settle waits for the changes of a model that were asked for before, also those that go on
-// although their callers have given up.
+// Settle waits for all earlier changes of the model, also for changes whose callers have given up.
 func (m *Manager) Settle(ctx context.Context, name string) error {
 	return m.change(ctx, name, func() error { return nil })
 }
 
-// Define makes a model known by its name without loading it. Several configurations are
-// its versions.
+// Define makes a model known by its name without loading the model. Several configurations are versions of the model.
 func (m *Manager) Define(cfgs ...Config) error {
 	def := Definition{}
 	for _, cfg := range cfgs {
@@ -238,15 +232,14 @@ func (m *Manager) Define(cfgs ...Config) error {
 	return nil
 }
 
-// Forget undoes Define. What is loaded stays.
+// Forget undoes Define. Loaded endpoints stay.
 func (m *Manager) Forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.known, name)
 }
 
-// Snapshot returns the statistics of every group that is loaded, sorted by name and
-// version.
+// Snapshot returns the statistics of every loaded group, sorted by name and version.
 func (m *Manager) Snapshot() []GroupStats {
 	gs := m.Groups()
 	out := make([]GroupStats, 0, len(gs))
@@ -256,19 +249,18 @@ func (m *Manager) Snapshot() []GroupStats {
 	return out
 }
 
-// Stats returns the statistics of every model and version that is loaded, that is being
-// loaded or unloaded, or that was unloaded within the last five minutes (the last 32 of
-// these): sorted by both, so that nothing that was counted is missed.
+// Stats returns the statistics, sorted by model and version, of every model and version that is loaded, loading or
+// unloading, or was unloaded within the last five minutes (at most the last 32), so that the last counts are seen.
 func (m *Manager) Stats() []GroupStats { return m.ledger.stats(stream.Now()) }
 
-// Close drains: streams are closed, waiting frames end as draining, frames in flight
-// complete, those of graphs before the models that these are made of end. Later changes are refused. It returns when every worker that does not hang
-// has stopped, or with ctx's error; workers know ctx's deadline by Env.StopBy.
+// Close drains: streams are closed, waiting frames end as draining, frames in flight complete, and a graph's frames
+// complete before the graph's models end. Later changes are refused. Close returns when every worker has stopped,
+// except hung workers, or with ctx's error; workers know ctx's deadline by Env.StopBy.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
-		go func() { // no new queue is made from here on; the present ones may take long
+		go func() { // no new queue is made from here on; the present queues may take long
 			m.wg.Wait()
 			m.closeAll()
 			close(m.done)
@@ -294,7 +286,7 @@ func (m *Manager) closeAll() {
 	for _, e := range old {
 		e.stopShadow(nil)
 	}
-	// The frames in flight of a graph need the models that it is made of: these end after it.
+	// A graph's frames in flight need the models of the graph, so the models end after the graph.
 	for left := m.Groups(); len(left) > 0; {
 		used := map[string]bool{}
 		for _, g := range left {
@@ -311,7 +303,7 @@ func (m *Manager) closeAll() {
 			wg.Go(func() { m.endGroup(g) })
 			return true
 		})
-		if len(left) == n { // a circle, which two loads at the same time can make
+		if len(left) == n { // a cycle, which two loads at the same time can make
 			for _, g := range left {
 				wg.Go(func() { m.endGroup(g) })
 			}

@@ -7,16 +7,14 @@ import (
 	"millrace/stream/buf"
 )
 
-// The memory of a group's batches is reserved in the byte budget as long as one of its
-// goroutines runs: the inputs of all batches, and for each worker the outputs whose
-// size the model declares. Inputs with free dimensions are leased while a batch runs.
-// The memory that the model needs between its inputs and outputs is not known here.
+// The memory of a group's batches is reserved in the byte budget as long as a goroutine of the group runs: the inputs
+// of all batches, and for each worker the outputs with a declared size. Inputs with free dimensions are leased while
+// a batch runs. The model's memory between inputs and outputs is unknown here.
 
-// maxRow is the most that is counted for one row, so that sums do not overflow.
+// maxRow is the highest counted size of a row, so that sums do not overflow.
 const maxRow = 1 << 40
 
-// rowBytes returns the size of one row of these tensors, without those of free
-// dimensions.
+// rowBytes returns the size of one row of the tensors, without tensors with free dimensions.
 func rowBytes(of []stream.TensorSpec) (n int64) {
 	for _, t := range of {
 		if e := stream.Elements(t.Shape); e > 0 {
@@ -26,16 +24,16 @@ func rowBytes(of []stream.TensorSpec) (n int64) {
 	return n
 }
 
-// perRow returns the memory that one row of every batch takes, with that many workers.
+// perRow returns the memory of one row in all batches, for the given number of workers.
 func perRow(cfg Config, m *stream.Model, workers int) int64 {
 	if m.Ragged {
 		return 0
 	}
-	state := 2 * min(int64(m.StateRow), maxRow) // into a run and out of it
+	state := 2 * min(int64(m.StateRow), maxRow) // into a run and out of the run
 	return rowBytes(m.Inputs)*int64(cfg.buffersFor(workers)) + (rowBytes(m.Outputs)+state)*int64(workers)
 }
 
-// reservation is the part of the byte budget that a group's batches and its cache hold.
+// reservation is a group's part of the byte budget, for the group's batches and cache.
 type reservation struct {
 	mem   *buf.Pool
 	held  int64
@@ -53,8 +51,8 @@ func (r *reservation) keep(cfg Config) error {
 	return nil
 }
 
-// resize reserves the memory of that many workers of m and their batches, or releases
-// what is no longer needed.
+// resize reserves the memory of the given number of workers of m and their batches, or releases memory no longer
+// needed.
 func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
 	row, rows := perRow(cfg, m, workers), int64(m.MaxBatch)
 	most := r.mem.Reservable() + r.held // available to this group
@@ -78,8 +76,7 @@ func (r *reservation) release() {
 	r.held, r.cache = 0, 0
 }
 
-// tooLarge returns an error that says how large batches may be: at most fit rows in
-// most bytes.
+// tooLarge returns an error with the largest possible batch: at most fit rows in most bytes.
 func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	advice := "unload another model, or raise memory.budget"
 	switch {
@@ -101,7 +98,7 @@ func mul(a, b int64) int64 {
 	return a * b
 }
 
-// bytesText formats a number of bytes in the form that settings have.
+// bytesText formats a number of bytes in the form of a setting.
 func bytesText(n int64) string {
 	for _, u := range []struct {
 		size int64

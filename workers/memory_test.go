@@ -61,8 +61,7 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 	reserved("refused", 0)
 }
 
-// A model that was scaled down to make room for another one needs memory for its present number
-// of workers when it is replaced.
+// A model scaled down to make room for another model needs memory only for its present workers when replaced.
 func TestReplacedModelReservesForItsWorkers(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("d", workers.Config{Kind: "dense", Version: "1", Instances: 8})
@@ -111,7 +110,7 @@ func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
 	}
 }
 
-// A start that hangs keeps its memory until it ends, and then releases it.
+// A hung start keeps its memory until the start ends, and then releases the memory.
 func TestMemoryOfAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // decodingProbe is asked for memory when a picture is decoded.
-type decodingProbe struct{ seen []int } // processors that were occupied
+type decodingProbe struct{ seen []int } // occupied processors
 
 func (p *decodingProbe) Charge(int64) error {
 	p.seen = append(p.seen, bulk.Occupied())
@@ -22,7 +22,8 @@ func (p *decodingProbe) Charge(int64) error {
 
 func (*decodingProbe) Refund(int64) {}
 
-// A picture that is decoded beside the workers occupies a processor meanwhile, so that long texts do not take the others.
+// A picture decoded beside the workers occupies a processor meanwhile, so that long texts do not take the other
+// processors.
 func TestDecodingOccupiesAProcessor(t *testing.T) {
 	var picture bytes.Buffer
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {

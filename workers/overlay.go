@@ -11,16 +11,15 @@ import (
 	"millrace/stream"
 )
 
-// loadOptions are the parameters of a load request that are not settings of the model.
+// loadOptions are the parameters of a load request beside the settings of the model.
 type loadOptions struct {
 	Share *bool `yaml:"share" default:"true" request:"any" help:"use the existing workers; false: add a worker"`
 	Swap  bool  `yaml:"swap" request:"any" help:"replace the endpoint of this name; its streams stay open"`
 }
 
-// Overlay applies load parameters to a configuration: settings of the model that a
-// request may set, parameters of the kind of worker, others for kinds that take them (Kind.Others), share and swap. The error names
-// everything that is wrong. The size of batches is bounded by the memory that they
-// take, see Group.
+// Overlay applies load parameters to a configuration: the model's settings open to requests, parameters of the kind
+// of worker, free parameters for kinds with Kind.Others, share and swap. The error lists all mistakes. The memory of
+// the batches bounds their size, see Group.
 func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
 	out = cfg.WithDefaults()
 	var opts loadOptions
@@ -68,8 +67,8 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	return out, *opts.Share, opts.Swap, setting.Join(errs...)
 }
 
-// other returns params with a load parameter that neither the model nor the kind declares. One whose name resembles a
-// declared one, or is a path, is taken for a mistake.
+// other returns params with a load parameter that neither the model nor the kind declares. A name that resembles a
+// declared name, or is a path, is refused as a mistake.
 func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
 	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" || setting.Resembles(name, append(model.Below(""), own.Below("")...)) {
 		return params, k.unknown(name, own, requestable(model)...)

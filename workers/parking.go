@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// parking holds the workers of a group that have nothing to do. The last one to park is
-// woken first, since its caches are the warmest.
+// parking holds the idle workers of a group. The last worker to park is woken first, because its caches are the
+// warmest.
 type parking struct {
 	mu     sync.Mutex
 	parked []*waiter
@@ -19,7 +19,7 @@ type parking struct {
 type waiter struct {
 	wake  chan struct{}
 	timer *time.Timer
-	in    atomic.Pointer[parking] // where it is parked; written under the lock of that
+	in    atomic.Pointer[parking] // where the worker is parked; written under the lock of that parking
 }
 
 func (w *waiter) init() {
@@ -34,9 +34,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// wait parks w until it is woken, or for limit if that is more than 0. It returns at
-// once when changed returns true. changed is called after w can be woken, so that no
-// arrival is missed.
+// wait parks w until w is woken, or for at most limit if limit is more than 0. wait returns at once when changed
+// returns true. wait calls changed after w can be woken, so that no arrival is missed.
 func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.mu.Lock()
 	p.parked = append(p.parked, w)
@@ -58,7 +57,7 @@ func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.remove(w)
 }
 
-// remove takes w out of the parked workers, if it is still among them.
+// remove takes w out of the parked workers, if w is parked.
 func (p *parking) remove(w *waiter) {
 	if w.in.Load() != p {
 		return
@@ -72,7 +71,7 @@ func (p *parking) remove(w *waiter) {
 	p.mu.Unlock()
 }
 
-// wakeOne wakes one parked worker, and reports whether there was one.
+// wakeOne wakes one parked worker, and reports whether a worker was parked.
 func (p *parking) wakeOne() bool {
 	if p.count.Load() == 0 {
 		return false

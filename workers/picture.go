@@ -7,9 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// ApplyImage combines the configured picture with the model's own, and derives fields
-// that neither sets from the shape of the first input. Free dimensions of that shape
-// get the picture's size.
+// ApplyImage combines the configured picture with the model's own, and derives the fields still unset from the shape
+// of the first input. Free dimensions of the shape get the picture's size.
 func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 	if m.Image == nil && set == nil {
 		return nil
@@ -84,8 +83,7 @@ func combined(own, set *stream.ImageSpec) *stream.ImageSpec {
 	return &s
 }
 
-// layoutOf returns a picture's layout by the axis that has one or three channels, or ""
-// when that is ambiguous.
+// layoutOf returns a picture's layout by the axis with one or three channels, or "" when the layout is ambiguous.
 func layoutOf(shape []int) string {
 	few := func(n int) bool { return n == 1 || n == 3 }
 	switch {

@@ -6,8 +6,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// Pictures decodes whole pictures, for workers that look at parts of them. One goroutine
-// at a time may use it.
+// Pictures decodes whole pictures, for workers that use parts of pictures. Pictures is for one goroutine at a time.
 type Pictures struct {
 	decoder *codec.Decoder
 	mem     *buf.Pool
@@ -21,7 +20,7 @@ func NewPictures(limits codec.Limits, mem *buf.Pool) *Pictures {
 // RGB decodes a picture to a frame of RGB24, upright and of the picture's own size, whose
 // lease the caller releases. Errors have a code, or are buf.ErrBudget.
 func (p *Pictures) RGB(data []byte) (f stream.Frame, err error) {
-	defer func() { // a picture for which a decoder panics fails alone
+	defer func() { // a decoder's panic fails only this picture
 		if x := recover(); x != nil {
 			f.Lease.Release()
 			f, err = stream.Frame{}, stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
@@ -44,8 +43,8 @@ func (p *Pictures) RGB(data []byte) (f stream.Frame, err error) {
 	return f, nil
 }
 
-// Pixels converts a frame of RGB24 or NV12 to interleaved pixels of that color and size, or of
-// the frame's own size if width or height is 0, in memory that the caller releases.
+// Pixels converts a frame of RGB24 or NV12 to interleaved pixels of the given color and size, or of the frame's own
+// size if width or height is 0. The caller releases the memory.
 func (p *Pictures) Pixels(f *stream.Frame, color string, width, height int) (t stream.Tensor, lease *buf.Buf, err error) {
 	defer func() {
 		if x := recover(); x != nil {

@@ -10,19 +10,19 @@ import (
 	"millrace/workers"
 )
 
-// held is a sink whose Done waits until it is let go.
+// held is a sink whose Done waits for pass.
 type held struct{ done, pass chan struct{} }
 
 func (h *held) Push(r *stream.Result)   { r.Release() }
 func (h *held) Done(stream.CloseReason) { close(h.done); <-h.pass }
 
-// nothing is a sink that releases what it gets.
+// nothing is a sink that releases each result.
 type nothing struct{}
 
 func (nothing) Push(r *stream.Result)   { r.Release() }
 func (nothing) Done(stream.CloseReason) {}
 
-// hungGroup returns a group whose only worker hangs in a run, so that nobody takes the tokens of streams that leave.
+// hungGroup returns a group whose only worker hangs in a run, so that no worker takes the tokens of leaving streams.
 func hungGroup(t *testing.T, flows int) (rig, *workers.Group) {
 	t.Helper()
 	r := newRig(t)
@@ -36,7 +36,7 @@ func hungGroup(t *testing.T, flows int) (rig, *workers.Group) {
 	return r, g
 }
 
-// TestPlaceOfOneWhoLeaves: a place is found when its stream has finished, also if it was looked for in the moment before.
+// TestPlaceOfOneWhoLeaves: a finished stream's place is found, also right after a search without a result.
 func TestPlaceOfOneWhoLeaves(t *testing.T) {
 	r, g := hungGroup(t, 2)
 	leaves := &held{make(chan struct{}), make(chan struct{})}
@@ -63,7 +63,7 @@ func TestPlaceOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestPlacesFoundAtOnce: callers who come at the same moment are not refused while one of them looks for the places of streams that
+// TestPlacesFoundAtOnce: simultaneous callers are not refused while one caller looks for the places of streams that
 // have left.
 func TestPlacesFoundAtOnce(t *testing.T) {
 	const flows, leave = 16001, 16 // so many that looking takes a while

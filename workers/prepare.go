@@ -27,7 +27,7 @@ func newPreparer(m *stream.Model, limits codec.Limits, mem *buf.Pool) (*preparer
 	return p, err
 }
 
-// LetterboxGray is the pixel value around a letterboxed picture, the one of YOLO's tools.
+// LetterboxGray is the pixel value around a letterboxed picture, as in YOLO's tools.
 const LetterboxGray = 114
 
 // target converts a model's image specification.
@@ -56,7 +56,7 @@ func target(m *stream.Model) (t codec.Target, err error) {
 	return t, err
 }
 
-// NewDecoder returns a decoder of pictures that takes memory from mem, unless that is nil.
+// NewDecoder returns a decoder of pictures that takes memory from mem, unless mem is nil.
 func NewDecoder(limits codec.Limits, mem *buf.Pool) *codec.Decoder {
 	d := codec.NewDecoder(limits)
 	if mem != nil {
@@ -70,11 +70,11 @@ func (p *preparer) decode(r *stream.Request, dst []byte) error {
 	return DecodePicture(p.decoder, r, p.target, dst)
 }
 
-// DecodePicture decodes r's picture into dst as t says, and notes in r how long it took and where the picture
-// is in the frame. An error has the code and field for clients, or is a buf.ErrBudget: then the
-// frame is dropped.
+// DecodePicture decodes r's picture into dst as t says, and notes in r the time for decoding and the place of the
+// picture in the frame. An error has the code and field for clients, or is a buf.ErrBudget: then the frame is
+// dropped.
 func DecodePicture(d *codec.Decoder, r *stream.Request, t codec.Target, dst []byte) (err error) {
-	defer func() { // a picture for which a decoder panics fails alone
+	defer func() { // a decoder's panic fails only this picture
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
@@ -92,17 +92,18 @@ func DecodePicture(d *codec.Decoder, r *stream.Request, t codec.Target, dst []by
 	return nil
 }
 
-// decoded notes in r how long decoding has taken since it began.
+// decoded notes in r the time since the begin of decoding.
 func decoded(d *codec.Decoder, r *stream.Request, begun stream.Instant) {
 	ended := stream.Now()
 	r.Decoding.Add(begun, ended.Sub(begun), d.Drawn)
 	r.Account.Decoded(ended.Sub(begun), ended)
 }
 
-// DecodeFile decodes a picture file that came in r and is not r's frame, such as a part of a form. The pixels are interleaved, of
-// the size of t, or of the picture's own without one, in memory of mem that the caller releases. Errors are as those of DecodePicture.
+// DecodeFile decodes a picture file that came in r beside r's frame, such as a part of a form. The pixels are
+// interleaved, of the size of t, or of the picture's own size if t has none, in memory of mem that the caller
+// releases. Errors are as for DecodePicture.
 func DecodeFile(d *codec.Decoder, r *stream.Request, file []byte, t codec.Target, mem *buf.Pool) (p Pixels, err error) {
-	defer func() { // a picture for which a decoder panics fails alone
+	defer func() { // a decoder's panic fails only this picture
 		if x := recover(); x != nil {
 			p.Lease.Release()
 			p, err = Pixels{}, stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
@@ -126,7 +127,7 @@ func DecodeFile(d *codec.Decoder, r *stream.Request, file []byte, t codec.Target
 	return p, nil
 }
 
-// Pixels are those of a decoded picture.
+// Pixels are the pixels of a decoded picture.
 type Pixels struct {
 	Width, Height int
 	Lease         *buf.Buf // their memory
@@ -164,7 +165,7 @@ func convert(d *codec.Decoder, r *stream.Request, t codec.Target, dst []byte) (c
 }
 
 func (p *preparer) close() {
-	if p != nil { // it is nil when the worker failed before it was made
+	if p != nil { // p is nil when the worker failed before the preparer was made
 		p.decoder.Close()
 	}
 }
@@ -180,8 +181,7 @@ func (m decodingMemory) Charge(n int64) error {
 	return m.Pool.Charge(n)
 }
 
-// pictureError returns err with the code and field for clients, or a buf.ErrBudget as it
-// is: the frame is then dropped.
+// pictureError returns err with the code and field for clients, or an unchanged buf.ErrBudget, which drops the frame.
 func pictureError(err error) error {
 	code, field := stream.InvalidArgument, "frame"
 	switch {
@@ -196,6 +196,6 @@ func pictureError(err error) error {
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
 		code = stream.Unsupported
 	}
-	// The field says what is at fault, so the package prefix is omitted.
+	// The field names the faulty input, so the package prefix is omitted.
 	return &stream.Error{Code: code, Field: field, Msg: strings.TrimPrefix(err.Error(), "codec: "), Err: err}
 }

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Processes counts the child processes in which the instances of a model and version run. It is
-// safe for concurrent use.
+// Processes counts the child processes of the instances of a model and version. Processes is safe for concurrent use.
 type Processes struct {
 	running atomic.Int64
 	memory  atomic.Int64
@@ -17,13 +16,13 @@ type Processes struct {
 	ended map[string]uint64
 }
 
-// Started counts a process that was started.
+// Started counts a started process.
 func (p *Processes) Started() {
 	p.started.Add(1)
 	p.running.Add(1)
 }
 
-// Ended counts the end of a process, by its cause, of which there are few.
+// Ended counts the end of a process by cause. There are few causes.
 func (p *Processes) Ended(cause string) {
 	p.running.Add(-1)
 	p.mu.Lock()
@@ -34,14 +33,13 @@ func (p *Processes) Ended(cause string) {
 	p.ended[cause]++
 }
 
-// AddMemory adds to the resident memory of the running processes; a process that has ended takes
-// off what it added.
+// AddMemory adds to the resident memory of the running processes; an ended process subtracts all its additions.
 func (p *Processes) AddMemory(bytes int64) { p.memory.Add(bytes) }
 
 // ProcessStats are the child processes of a model and version.
 type ProcessStats struct {
 	Running int
-	Memory  int64             // resident, when they were last looked at
+	Memory  int64             // resident, at the last measurement
 	Started uint64            // since the model was loaded
 	Ended   map[string]uint64 // the same, by cause
 }
@@ -52,13 +50,13 @@ func (p *Processes) stats() ProcessStats {
 	return ProcessStats{Running: int(p.running.Load()), Memory: p.memory.Load(), Started: p.started.Load(), Ended: maps.Clone(p.ended)}
 }
 
-// shared is a value that the instances of a group have in common.
+// shared is a value shared by the instances of a group.
 type shared struct {
 	once  sync.Once
 	value any
 }
 
-// get returns the value, which the first call makes.
+// get returns the value, made by the first call.
 func (s *shared) get(make func() any) any {
 	s.once.Do(func() { s.value = make() })
 	return s.value

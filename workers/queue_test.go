@@ -10,8 +10,8 @@ import (
 	"millrace/workers"
 )
 
-// TestQueueSizeIsExact: of frames that many streams submit at once while the only worker is
-// busy, exactly queue.max_size wait, and each other one is told so.
+// TestQueueSizeIsExact: when many streams submit frames at once while the only worker is busy, exactly queue.max_size
+// frames wait, and every other frame is refused.
 func TestQueueSizeIsExact(t *testing.T) {
 	const most, streams, each = 37, 16, 20
 	r := newRig(t)

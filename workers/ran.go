@@ -9,28 +9,28 @@ import (
 	"millrace/stream"
 )
 
-// Ran is what the answered frames of a model and version took that a worker ran. A frame
-// is counted for the version that ran it.
+// Ran is the time taken by the answered frames of a model and version that a worker ran. A frame counts for the
+// version that ran the frame.
 type Ran struct {
 	Frames uint64        // answered
 	Rows   uint64        // of these frames
-	Queue  time.Duration // in which they waited to be bound to a batch
-	// The times of the batches of these frames, once for each frame: to prepare the batch,
-	// to run it, and to make its results.
+	Queue  time.Duration // wait until bound to a batch
+	// The times of the frames' batches, once for each frame: to prepare the batch, to run the batch, and to make the
+	// results.
 	Input, Infer, Output time.Duration
 
 	Runs  uint64     // batches whose run did not fail
 	Sizes []SizeStat // these by their rows, the smallest first
 }
 
-// SizeStat is what the runs of batches of one number of rows took.
+// SizeStat is the time taken by the runs of batches with one number of rows.
 type SizeStat struct {
 	Rows                 int
 	Runs                 uint64
 	Input, Infer, Output time.Duration
 }
 
-// ran collects what Ran has.
+// ran collects the values of Ran.
 type ran struct {
 	mu    sync.Mutex
 	all   Ran
@@ -49,8 +49,8 @@ func (n *answered) add(r *stream.Request) {
 	n.queue += max(r.Timing.Dequeued.Sub(r.Timing.Received), 0)
 }
 
-// add counts a batch of that many rows, which was begun, started, run and ended at these
-// times. ok says that the run did not fail.
+// add counts a batch with the given rows and the times of its begin, start, run and end. ok reports whether the run
+// succeeded.
 func (x *ran) add(n answered, rows int, begun, started, done, ended stream.Instant, ok bool) {
 	input, infer, output := max(started.Sub(begun), 0), max(done.Sub(started), 0), max(ended.Sub(done), 0)
 	x.mu.Lock()

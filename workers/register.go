@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Register adds a kind. It panics when the name is registered already, or a setting has
-// the name of one that every model has. Call it from init.
+// Register adds a kind. Register panics when the name is registered already, or when a setting of the kind has the
+// name of a setting of every model. Call Register from init.
 func Register(k Kind) {
 	model := new(Config).Table()
 	model.Add("", new(loadOptions))

@@ -8,20 +8,20 @@ import (
 	"millrace/internal/backoff"
 )
 
-// repairs let the runners of an instance agree on who replaces a broken worker, while the
-// other one waits: outside of Run, with its batch if that was not begun.
+// repairs let the runners of an instance agree on the runner that replaces a broken worker. The other runner waits
+// outside of Run, with its batch if the batch was not begun.
 type repairs struct {
 	mu        sync.Mutex
-	changed   sync.Cond // one of the fields below, or instance.gone
+	changed   sync.Cond // a field below, or instance.gone
 	started   int       // how often the worker was started again
 	repairing bool
-	dead      atomic.Bool // it could not be started again
+	dead      atomic.Bool // the restart failed
 	running   int         // runners in Run
 	backoff   backoff.Backoff
 }
 
-// enter is called before Run. It waits while the worker is replaced, and returns which one
-// runs; ok is false when there is none any more.
+// enter is called before Run. enter waits while the worker is replaced, and returns the number of the running worker;
+// ok is false when no worker is left.
 func (w *instance) enter() (started int, ok bool) {
 	if w.second == nil {
 		return 0, true
@@ -51,8 +51,8 @@ func (w *instance) leave() {
 	p.changed.Broadcast()
 }
 
-// awaitRepair waits while the other runner replaces the worker, so that no frame is bound
-// to it meanwhile. It reports whether there is a worker.
+// awaitRepair waits while the other runner replaces the worker, so that no frame is bound to the broken worker.
+// awaitRepair reports whether there is a worker.
 func (w *instance) awaitRepair() bool {
 	if w.second == nil {
 		return true
@@ -66,9 +66,9 @@ func (w *instance) awaitRepair() bool {
 	return !p.dead.Load() && !w.gone.Load()
 }
 
-// repair replaces the worker that enter returned as started, unless the other runner does or
-// has done so. cause is what broke it; nil = its replacement is planned. It reports whether the
-// instance has a worker again.
+// repair replaces the worker that enter returned as started, unless the other runner replaces or has replaced the
+// worker. cause is the error that broke the worker; nil = a planned replacement. repair reports whether the instance
+// has a worker again.
 func (g *Group) repair(r *runner, started int, cause error) bool {
 	p := &r.repairs
 	p.mu.Lock()
@@ -100,10 +100,10 @@ func (g *Group) repair(r *runner, started int, cause error) bool {
 	return ok
 }
 
-// failed counts one more failure, and returns how many there are in a row.
+// failed counts one more failure, and returns the number of failures in a row.
 func (w *instance) failed() int { return int(w.failures.Add(1)) }
 
-// steady is the time for which a worker has to be up to end a row of failures without a batch.
+// steady is the uptime after which a worker without a batch ends a row of failures.
 const steady = time.Minute
 
 // succeeded ends a row of failures.
@@ -124,13 +124,13 @@ func (w *instance) pause(random float64) time.Duration {
 	return w.repairs.backoff.Next(random)
 }
 
-// unfit says that a worker is to be replaced although no run has failed.
+// unfit is the request to replace a worker although no run has failed.
 type unfit struct {
-	start int64 // which of the instance's workers
+	start int64 // number of the start of the instance's worker
 	err   error // nil: planned
 }
 
-// replacer returns the Env.Replace of the worker that starts now.
+// replacer returns Env.Replace for the starting worker.
 func (w *instance) replacer() func(error) {
 	start := w.starts.Add(1)
 	return func(err error) {
@@ -147,7 +147,7 @@ func (w *instance) replacer() func(error) {
 	}
 }
 
-// replaceUnfit replaces a worker that has asked for it. It reports whether there is a worker.
+// replaceUnfit replaces a worker that has asked for replacement. replaceUnfit reports whether there is a worker.
 func (g *Group) replaceUnfit(r *runner) bool {
 	u := r.unfit.Swap(nil)
 	if u == nil {
@@ -156,7 +156,7 @@ func (g *Group) replaceUnfit(r *runner) bool {
 	r.repairs.mu.Lock()
 	started := r.repairs.started
 	r.repairs.mu.Unlock()
-	if u.start != r.starts.Load() { // it was replaced since: read after started, so that the new one is not taken for it
+	if u.start != r.starts.Load() { // replaced already: read after started, so that the new worker is not replaced
 		return true
 	}
 	return g.repair(r, started, u.err)

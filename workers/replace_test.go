@@ -9,7 +9,7 @@ import (
 	"millrace/workers"
 )
 
-// replaced says when it has started, with its Env.Replace.
+// replaced reports its start, with Env.Replace.
 type replaced struct {
 	workers.Base
 	env *workers.Env
@@ -38,8 +38,8 @@ func (*replaced) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestReplacementsWhenIdle checks that both runners of an instance go on after its worker was
-// replaced as planned, whichever of them did it. One that does not is rare.
+// TestReplacementsWhenIdle checks that both runners of an instance go on after a planned replacement of the worker by
+// either runner. A stuck runner is rare.
 func TestReplacementsWhenIdle(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "replaced"})

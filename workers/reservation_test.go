@@ -9,7 +9,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// A group may take what no other holds, to the last byte, and errors say what would fit.
+// A group may take all memory not held by others, to the last byte, and errors say what size would fit.
 func TestReservation(t *testing.T) {
 	mem := buf.NewPool(2 << 20)
 	half := mem.Reservable()
@@ -28,7 +28,7 @@ func TestReservation(t *testing.T) {
 		}
 	}
 	resize(40, 40*row, "")
-	resize(64, 64*row, "") // what it holds counts as free for itself
+	resize(64, 64*row, "") // the group's own memory counts as free for the group
 	resize(65, 64*row, stream.TooLarge)
 	resize(1, row, "")
 	if err := mem.Reserve(half - 3*row); err != nil {

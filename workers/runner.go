@@ -11,13 +11,12 @@ import (
 	"millrace/workers/results"
 )
 
-// runner is what a goroutine of an instance has that gathers, prepares and runs batches.
+// runner is the state of a goroutine of an instance that gathers, prepares and runs batches.
 //
-// phase decides between that goroutine and the watchdog. Only a run, or stopping and
-// starting the worker again, can hang, and each of them has a number: the goroutine
-// changes phase from 2k to 2k+1 to begin and from 2k+1 to 2k+2 to end it; the watchdog
-// changes it from 2k+1 to abandoned. Only one of the two last changes succeeds, and the
-// one that made it ends the requests of the run.
+// phase decides between the goroutine and the watchdog. Only a step can hang: a run, or stopping and starting the
+// worker again. The steps are numbered: the goroutine changes phase from 2k to 2k+1 to begin step k and from 2k+1 to
+// 2k+2 to end the step; the watchdog changes phase from 2k+1 to abandoned. Only one of the two changes away from 2k+1
+// succeeds, and its goroutine ends the requests of the run.
 type runner struct {
 	*instance
 	waiter
@@ -25,17 +24,18 @@ type runner struct {
 	decode batching.Decode // of prep
 	stages *results.Chain  // nil: the worker's outputs are the answer
 
-	extend        func(time.Duration) // adds to until
-	interrupting  sync.Mutex          // held by the watchdog while it interrupts, and by the goroutine when a run has returned
-	interrupted   bool                // the watchdog has interrupted the run; under interrupting
-	computing     atomic.Bool         // the worker's Run is called; cleared under interrupting
+	extend func(time.Duration) // adds to until
+	// held by the watchdog while interrupting a run, and by the goroutine when a run has returned
+	interrupting  sync.Mutex
+	interrupted   bool        // the watchdog has interrupted the run; under interrupting
+	computing     atomic.Bool // the worker's Run is called; cleared under interrupting
 	phase         atomic.Uint64
-	until         atomic.Int64    // Instant after which the watchdog abandons it
+	until         atomic.Int64    // Instant after which the watchdog abandons the step
 	batch         *batching.Batch // of a run
 	watchdogEnded chan struct{}   // closed when the watchdog has abandoned it
 
-	// tookAll says that with the last batch, gathered after Intake.Arrivals returned seen,
-	// nothing was left. Only next uses them.
+	// tookAll reports that the last batch, gathered after Intake.Arrivals returned seen, left no frame. Only next
+	// uses both fields.
 	tookAll bool
 	seen    uint64
 }
@@ -56,23 +56,22 @@ func (r *runner) makeTools() (err error) {
 	return err
 }
 
-// beginWatched makes the watchdog check the step that follows, a run of b or, with nil,
-// a start or stop of the worker: after until the watchdog abandons the instance.
+// beginWatched makes the watchdog check the following step, a run of b or, with nil, a start or stop of the worker:
+// after until the watchdog abandons the instance.
 func (r *runner) beginWatched(b *batching.Batch, until stream.Instant) {
 	r.batch = b
 	r.until.Store(int64(until))
 	r.phase.Add(1)
 }
 
-// endWatched ends that step, and reports whether the instance was not abandoned in it.
+// endWatched ends the step, and reports whether the instance was not abandoned during the step.
 func (r *runner) endWatched() (kept bool) {
 	phase := r.phase.Load()
 	return phase != abandoned && r.phase.CompareAndSwap(phase, phase+1)
 }
 
-// abandon is called by the watchdog: it abandons a step that has passed its time at now,
-// and reports whether it did. Then the watchdog ends the requests of the run, and closes
-// watchdogEnded after that.
+// abandon is called by the watchdog: abandon gives up a step that has passed its time at now, and reports whether the
+// step is given up. Then the watchdog ends the requests of the run, and closes watchdogEnded afterwards.
 func (r *runner) abandon(now stream.Instant) bool {
 	phase := r.phase.Load()
 	return phase%2 == 1 && phase != abandoned && stream.Instant(r.until.Load()) <= now && r.phase.CompareAndSwap(phase, abandoned)
@@ -81,8 +80,8 @@ func (r *runner) abandon(now stream.Instant) bool {
 // interruptGrace is how long an interrupted run may take to return.
 const interruptGrace = 2 * time.Second
 
-// interrupt is called by the watchdog: it interrupts a run that has passed its time at now, once, and gives the run interruptGrace
-// to return.
+// interrupt is called by the watchdog: interrupt ends a run that has passed its time at now, once, and gives the run
+// interruptGrace to return.
 func (r *runner) interrupt(now stream.Instant) {
 	if stream.Instant(r.until.Load()) > now {
 		return
@@ -99,14 +98,15 @@ func (r *runner) interrupt(now stream.Instant) {
 	}
 }
 
-// interrupt interrupts the runs of the instance that have passed their time at now.
+// interrupt interrupts the overdue runs of the instance at now.
 func (w *instance) interrupt(now stream.Instant) {
 	for _, r := range w.runners() {
 		r.interrupt(now)
 	}
 }
 
-// wasInterrupted reports whether the run that has returned was interrupted. It is called before endWatched.
+// wasInterrupted reports whether the returned run was interrupted. The goroutine calls wasInterrupted before
+// endWatched.
 func (r *runner) wasInterrupted() (yes bool) {
 	r.interrupting.Lock()
 	defer r.interrupting.Unlock()
@@ -118,7 +118,7 @@ func (r *runner) wasInterrupted() (yes bool) {
 }
 
 // call runs a batch.
-func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // err is what callers look at first
+func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // callers look at err first
 	defer func() {
 		if p := recover(); p != nil {
 			panicked = true
@@ -130,14 +130,14 @@ func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:r
 	return r.worker.Run(r.ctx, b), false
 }
 
-// answer ends the requests that the worker has not answered itself, with their rows of
-// the batch's outputs or with the stages' results of these.
+// answer ends the requests that the worker has not answered itself, with their rows of the batch's outputs or of the
+// stages' results.
 func answer(b *batching.Batch, stages *results.Chain) {
 	if b.Outputs == nil || !stages.Transforms() {
 		b.Split()
 		return
 	}
-	b.After = nil // what is finished below has gone through the stages
+	b.After = nil // the stages have run for the requests finished below
 	for i, r := range b.Requests {
 		if r.Outcome() != stream.Pending {
 			continue

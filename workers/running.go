@@ -15,7 +15,7 @@ func (g *Group) loop(w *instance) {
 	defer w.cancel()
 	defer w.closeTools()
 	defer func() {
-		if !w.gone.Load() { // otherwise the watchdog has counted it
+		if !w.gone.Load() { // not counted yet by the watchdog
 			g.addServing(-1)
 		}
 	}()
@@ -48,7 +48,7 @@ func (g *Group) serve(r *runner) {
 	}
 }
 
-// run prepares and runs one batch. It reports whether the instance can run another one.
+// run prepares and runs one batch, and reports whether the instance can run another batch.
 func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
 	stages := r.stages
 	if b.Calls() {
@@ -66,7 +66,7 @@ func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
 		g.done(r, b, batchTimes{})
 		return true
 	}
-	if b.Begun == 0 { // otherwise another worker did not begin it, and it is counted
+	if b.Begun == 0 { // otherwise another worker has counted the batch, and returned the batch without a begin
 		g.totals.batches[b.Cause].Add(1)
 		g.totals.rows.Add(uint64(b.Rows))
 		g.totals.capacity.Add(uint64(g.model.MaxBatch))
@@ -78,8 +78,8 @@ func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
 	}
 }
 
-// attempt runs a prepared batch. again says that the worker was replaced before it had begun
-// the batch, or before it had answered all of its requests; answered are those that were.
+// attempt runs a prepared batch. again reports that the worker was replaced before the worker had begun the batch, or
+// before all requests of the batch were answered; answered counts the answered requests.
 func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, again bool) {
 	worker, ok := r.enter()
 	if !ok {
@@ -98,7 +98,7 @@ func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, ag
 	r.beginWatched(b, t.started.Add(g.cfg.Limits.runBound(g.ahead)))
 	if r.gone.Load() {
 		defer r.leave()
-		if r.endWatched() { // it was abandoned before
+		if r.endWatched() { // abandoned before the begin
 			g.giveBack(r, b)
 		} else {
 			g.leaveQuarantine(r)
@@ -153,7 +153,7 @@ func countAnswered(b *batching.Batch) (n int) {
 
 // end answers the requests of a batch after its run.
 func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panicked bool) {
-	if r.second != nil { // the batch may have waited in the worker for the one before it
+	if r.second != nil { // the batch may have waited in the worker for the previous batch
 		t.started = min(max(b.Begun, stream.Instant(r.lastEnded.Load())), t.ran)
 		t.begun = min(max(t.begun, stream.Instant(r.lastEnded.Load())), t.started)
 	}
@@ -186,19 +186,19 @@ func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panic
 	r.warm.Store(true)
 }
 
-// giveBack lets another worker run a batch that the instance has not begun. When there is
-// none, its requests end with the group.
+// giveBack lets another worker run a batch that the instance has not begun. When no worker is left, the requests end
+// with the group.
 func (g *Group) giveBack(r *runner, b *batching.Batch) {
 	g.gather.Lock()
 	g.landed(r)
 	g.intake.AddReady(b)
 	g.gather.Unlock()
 	g.idle.wakeOne()
-	g.failWithoutWorkers() // the batches that are left have ended before
+	g.failWithoutWorkers() // the batches of the group have ended before
 }
 
-// keepWith lets the streams of a batch, which w will run after its worker was replaced,
-// stay with w. Requests that need a state that is lost fail.
+// keepWith lets the streams of a batch stay with w, which will run the batch after the replacement of the worker.
+// Requests that need a lost state fail.
 func (g *Group) keepWith(w *instance, b *batching.Batch) {
 	for _, q := range b.Requests {
 		if err := q.Stream.LostState(); err != nil {
@@ -210,7 +210,7 @@ func (g *Group) keepWith(w *instance, b *batching.Batch) {
 	}
 }
 
-// shutDown stops the worker. It reports whether it was not abandoned while stopping.
+// shutDown stops the worker, and reports whether the instance was not abandoned while stopping.
 func (g *Group) shutDown(r *runner) (kept bool) {
 	r.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
 	r.stop()
@@ -220,9 +220,8 @@ func (g *Group) shutDown(r *runner) (kept bool) {
 	return kept
 }
 
-// restart replaces a worker that cause has broken, and waits longer after each failure in a row;
-// a replacement without a cause is planned, and no failure. It reports whether the instance has a
-// worker again.
+// restart replaces a worker broken by cause, with a longer wait after each failure in a row; a replacement without a
+// cause is planned, and is no failure. restart reports whether the instance has a worker again.
 func (g *Group) restart(r *runner, cause error) bool {
 	w := r.instance
 	g.noteFailure(cause)
@@ -271,8 +270,8 @@ func (g *Group) holds(w *instance) bool {
 	return w.inFlight > 0
 }
 
-// interruptedRun returns the error of a run that the watchdog has interrupted. The state of its streams is lost, since the run may
-// have changed it in part.
+// interruptedRun returns the error of a run interrupted by the watchdog. The state of the batch's streams is lost,
+// because the run may have changed the state in part.
 func (g *Group) interruptedRun(b *batching.Batch) error {
 	for _, q := range b.Requests {
 		q.DetachState()
@@ -283,9 +282,8 @@ func (g *Group) interruptedRun(b *batching.Batch) error {
 	return err
 }
 
-// quarantine abandons w if its time has passed, ends the requests of its runs, and
-// reports whether it did. The instance and its batches then stay in quarantine until the
-// calls return.
+// quarantine abandons w if the time of a run or restart of w has passed, ends the requests of the runs of w, and
+// reports whether w was abandoned. The instance and the batches then stay in quarantine until the calls return.
 func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	g.quarantining.Lock()
 	defer g.quarantining.Unlock()
@@ -296,7 +294,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	for _, r := range w.runners() {
 		if r.abandon(now) {
 			hung = append(hung, r)
-			w.gone.Store(true) // what the other runner begins from here on, it ends itself
+			w.gone.Store(true) // the other runner itself ends all it begins from here on
 		}
 	}
 	if len(hung) == 0 {
@@ -311,7 +309,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	g.addServing(-1)
 	w.hung.Store(int32(len(hung)))
 	n := g.quarantined.Add(1)
-	w.repairs.mu.Lock() // so that none begins to wait without having seen that
+	w.repairs.mu.Lock() // so that no runner begins to wait without having seen w.gone
 	w.repairs.changed.Broadcast()
 	w.repairs.mu.Unlock()
 	g.wakeAll()
@@ -321,7 +319,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	return true
 }
 
-// endHung ends the requests of a runner that was abandoned.
+// endHung ends the requests of an abandoned runner.
 func (g *Group) endHung(r *runner, quarantined int32) {
 	defer close(r.watchdogEnded)
 	if r.batch == nil {
@@ -354,8 +352,8 @@ func (g *Group) endHung(r *runner, quarantined int32) {
 	}
 }
 
-// leaveQuarantine ends the quarantine of a runner whose call has returned, and with the
-// last one that of the instance.
+// leaveQuarantine ends the quarantine of a runner whose call has returned; the last runner ends the quarantine of the
+// instance.
 func (g *Group) leaveQuarantine(r *runner) {
 	<-r.watchdogEnded // the watchdog no longer uses the batch
 	if r.hung.Add(-1) == 0 {

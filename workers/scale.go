@@ -21,9 +21,8 @@ func (m *Manager) Scale(ctx context.Context, name string, n int) error {
 	})
 }
 
-// scale sets the number of workers of a group; for a program of several stages, by how much those
-// of its stages are multiplied, which the caller does. After an error, those that were added
-// before stay.
+// scale sets the number of workers of a group; for a program of several stages, the factor for the workers of the
+// stages, whose change is up to the caller. After an error, the workers already added stay.
 func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
 	if g.staged() {
 		g.wanted.Store(int32(n))

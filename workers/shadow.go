@@ -12,16 +12,15 @@ import (
 	"millrace/stream/buf"
 )
 
-// Bounds of the copies of requests that a shadow has at once.
+// Bounds of the copies of requests held by a shadow.
 const (
 	maxCopies      = 16
-	maxCopiedShare = 16 // of the memory budget: one part of so many
+	maxCopiedShare = 16 // of the memory budget: 1/16
 )
 
-// shadow sends copies of answered requests to another version of their model, at low
-// priority, and compares the results. A copy is made when the request has its result, of
-// references to memory only, so that the request never waits for it; when maxCopies are
-// not compared yet, requests are not copied.
+// shadow sends copies of answered requests to another version of their model, at low priority, and compares the
+// results. A copy is made when the request has its result, and consists of references to memory, so that the request
+// never waits. While maxCopies copies wait for comparison, no request is copied.
 type shadow struct {
 	Shadow
 	to       *Group
@@ -33,7 +32,7 @@ type shadow struct {
 	stopped chan struct{}
 
 	mu    sync.Mutex
-	bytes int64 // of all copies that are not compared
+	bytes int64 // of all copies not yet compared
 	n     int   // of these copies
 	ended bool
 }
@@ -55,8 +54,8 @@ type shadowCounts struct {
 // ShadowStats are the comparisons of a version as a shadow.
 type ShadowStats struct {
 	Equal, Different uint64  // results
-	Failed           uint64  // the shadow failed, where the other version answered
-	Skipped          uint64  // sampled requests that were not compared, since too many waited
+	Failed           uint64  // the shadow failed, but the other version answered
+	Skipped          uint64  // sampled requests not compared, because too many copies waited
 	Difference       float64 // sum, over the compared results, of the mean absolute difference of their numbers
 }
 
@@ -67,13 +66,12 @@ func (c *shadowCounts) read() ShadowStats {
 	}
 }
 
-// shadowed reports whether g gets copies only, unless a request names its version.
+// shadowed reports whether g gets only copies, unless a request names the version of g.
 func (e *endpoint) shadowed(g *Group) bool {
 	return e.shadowing.Version != "" && e.shadowing.Version == g.cfg.Version
 }
 
-// startShadow starts the shadow of the endpoint, or goes on with that of old, which may
-// be nil.
+// startShadow starts the shadow of the endpoint, or goes on with the shadow of old, which may be nil.
 func (e *endpoint) startShadow(m *Manager, old *endpoint) {
 	e.shadow = nil
 	if to := e.version(e.shadowing.Version); to != nil && len(e.groups) > 1 {
@@ -118,11 +116,11 @@ func newShadow(cfg Shadow, to *Group, budget int64) (*shadow, error) {
 	return s, nil
 }
 
-// copy copies a request that has ended, if it is one of the sample. The request's stream
-// is locked.
+// copy copies a sampled request that has ended. The request's stream is locked.
 func (s *shadow) copy(r *stream.Request) {
 	res := r.Result()
-	if res.Outcome != stream.Answered || r.Cached || r.Rows == 0 || r.Call != nil { // the others have no input any more, were not run, or do what must not be done twice
+	// other requests have no input any more, were not run, or must not be repeated
+	if res.Outcome != stream.Answered || r.Cached || r.Rows == 0 || r.Call != nil {
 		return
 	}
 	n := s.seen.Add(1)
@@ -148,11 +146,12 @@ func (s *shadow) copy(r *stream.Request) {
 	s.bytes += c.size
 	c.frame, c.outputs, c.lease = r.Frame, slices.Clone(res.Outputs), res.Lease
 	f := &c.frame
-	f.Account = nil // its decoding is not the client's
+	f.Account = nil // decoding the copy is not counted for the client
 	f.Seq, f.Deadline, f.TraceContext, f.Arrived = n, 0, stream.TraceContext{}, 0
-	f.Priority, f.QueueTimeout, f.Must = stream.DefaultPriority, 0, false // it has the priority of the shadow's stream
+	// the copy has the priority of the shadow's stream
+	f.Priority, f.QueueTimeout, f.Must = stream.DefaultPriority, 0, false
 	f.Inputs = slices.Clone(f.Inputs)
-	if f.Lease == nil { // it became that of the result
+	if f.Lease == nil { // the lease became the result's lease
 		f.Lease = c.lease
 	}
 	retain(f.Lease)
@@ -166,7 +165,7 @@ func retain(l *buf.Buf) {
 	}
 }
 
-// done gives back what c holds.
+// done releases the memory of c.
 func (s *shadow) done(c *copied) {
 	c.lease.Release()
 	s.mu.Lock()
@@ -175,7 +174,7 @@ func (s *shadow) done(c *copied) {
 	s.bytes -= c.size
 }
 
-// Push implements stream.Sink. There is room for the result of each copy.
+// Push implements stream.Sink. The channel has room for the result of each copy.
 func (s *shadow) Push(r *stream.Result) {
 	if r.Partial {
 		r.Release()
@@ -208,7 +207,7 @@ func (s *shadow) run() {
 					OneShot: true, OwnRefusals: true, Protocol: "shadow",
 				}, s)
 			}
-			waiting[c.frame.Seq] = c // its result may come at once
+			waiting[c.frame.Seq] = c // the result may come at once
 			if err == nil {
 				err = to.Submit(c.frame)
 			} else {
@@ -218,7 +217,7 @@ func (s *shadow) run() {
 				delete(waiting, c.frame.Seq)
 				counts.failed.Add(1)
 				s.done(c)
-				if to != nil { // it has ended: another one is opened for the next copy
+				if to != nil { // the stream has ended: another stream is opened for the next copy
 					to.Close(stream.ByClient)
 					to = nil
 				}
@@ -248,7 +247,7 @@ func (s *shadow) run() {
 	}
 }
 
-// compare counts the difference of the results of a request and of its copy.
+// compare counts the difference between the results of a request and of the request's copy.
 func (s *shadow) compare(counts *shadowCounts, c *copied, r *stream.Result) {
 	switch r.Outcome {
 	case stream.Dropped:

@@ -12,9 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// KindOf returns the kind of worker that loads a source of the configuration, and the
-// text to load, which is empty when the source is the name of a kind. Errors have the
-// field source.
+// KindOf returns the kind of worker that loads a source of the configuration, and the text to load, which is empty
+// when the source is the name of a kind. Errors have the field source.
 func KindOf(source string) (kind, load string, err error) {
 	bad := func(format string, args ...any) (string, string, error) {
 		return "", "", stream.Errorf(stream.InvalidArgument, "source", format, args...)
@@ -54,8 +53,8 @@ func KindOf(source string) (kind, load string, err error) {
 	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py", source, setting.Suggest(source, names), listed)
 }
 
-// SourceFile returns the file or folder of a source, without the name of a class behind it as
-// in service.py:Service. It is "" for an address, and for a module as in package.module:Service.
+// SourceFile returns the file or folder of a source, without the name of a class as in service.py:Service. SourceFile
+// returns "" for an address, and for a module as in package.module:Service.
 func SourceFile(source string) string {
 	if strings.Contains(source, "://") {
 		return ""
@@ -103,8 +102,7 @@ func unsupportedForm(source string) string {
 	return ""
 }
 
-// HasSuffix returns a Kind.Loads for files whose names end in one of the suffixes, in
-// upper or lower case.
+// HasSuffix returns a Kind.Loads for files with one of the suffixes in their names, in upper or lower case.
 func HasSuffix(suffixes ...string) func(source string) bool {
 	return func(source string) bool {
 		return slices.Contains(suffixes, strings.ToLower(filepath.Ext(source)))

@@ -89,8 +89,8 @@ func TestUnknownParametersOfKinds(t *testing.T) {
 	if _, err := k.Decode(stream.Params{"aaaaaaaa": "1", "zzzzzzzz": "1"}); err == nil || !strings.Contains(err.Error(), "aaaaaaaa: ") || !strings.Contains(err.Error(), "zzzzzzzz: ") {
 		t.Errorf("not all mistakes are told: %v", err)
 	}
-	// The parameters of a load request are added to those of the configuration, if any,
-	// and it is told of all its mistakes.
+	// The parameters of a load request are added to the parameters of the configuration, if any, and all mistakes of
+	// the request are reported.
 	for _, of := range []stream.Params{nil, {"per_item": "2ms"}} {
 		out, _, _, err := workers.Overlay(workers.Config{Name: "m", Kind: "delay", Params: of}, stream.Params{"fixed": "1ms"})
 		if err != nil || out.Params["fixed"] != "1ms" || len(out.Params) != 1+len(of) || len(of) > 1 {

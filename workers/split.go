@@ -11,8 +11,8 @@ import (
 // maxWeight is the largest weight of a version.
 const maxWeight = 1000
 
-// split spreads requests over versions by weights: of as many in a row as the sum of
-// the weights, each version gets exactly its weight, spread evenly.
+// split spreads requests over versions by weights: of as many requests in a row as the sum of the weights, each
+// version gets exactly its weight, spread evenly.
 type split struct {
 	versions []string
 	turns    []uint8 // indexes of versions
@@ -55,7 +55,7 @@ func newSplit(weights []string) (*split, error) {
 		return bad("%q: want at most 64 versions, and a weight above 0", weights)
 	}
 	credit := make([]int, len(all))
-	for range sum / by { // each turn goes to the version that lags most behind its share
+	for range sum / by { // each turn goes to the version with the greatest deficit
 		most := 0
 		for i, n := range all {
 			credit[i] += n / by

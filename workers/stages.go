@@ -7,7 +7,7 @@ import (
 	"millrace/workers/results/tracking"
 )
 
-// The stages, in the order in which outputs pass through them.
+// The stages, in the order of their processing.
 func init() {
 	results.Register(
 		postprocess.Stage,

@@ -35,7 +35,7 @@ type chaos struct {
 
 	limit time.Duration
 	in    atomic.Bool
-	turn  chan struct{} // of one that gets batches ahead
+	turn  chan struct{} // of a worker that gets batches ahead
 	dead  bool          // under turn
 }
 
@@ -79,7 +79,7 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) (err error) {
 		if c.dead {
 			return workers.ErrNotStarted
 		}
-		c.dead = true // unless it ends well
+		c.dead = true // unless the run ends well
 		defer func() {
 			if err == nil && recover() == nil {
 				c.dead = false
@@ -146,7 +146,7 @@ func (d backend) Memory() *buf.Pool            { return d.storm.mem }
 func (d backend) Sequences() *ingest.Sequences { return nil }
 func (d backend) State() ingest.State          { return ingest.State{} }
 
-// repository finds the models of a manager, which is all that one-shot requests need.
+// repository finds the models of a manager; one-shot requests need no other method.
 type repository struct {
 	ingest.Repository
 	storm *storm
@@ -176,7 +176,7 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 	return s, err
 }
 
-// checker is a sink that checks what is pushed to it.
+// checker is a sink that checks each result.
 type checker struct {
 	storm *storm
 	mode  stream.Mode
@@ -217,7 +217,7 @@ func (j *checker) Done(stream.CloseReason) {
 	}
 }
 
-// storm is one round: clients, callers and changes, until its time is over.
+// storm is one round of clients, callers and changes, with a time limit.
 type storm struct {
 	*workers.Manager
 	t        *testing.T
@@ -225,7 +225,7 @@ type storm struct {
 	mem      *buf.Pool
 	until    time.Time
 	kinds    []string
-	heavy    *buf.Buf // a picture that is decoded beside the workers, which takes it for longer than it takes
+	heavy    *buf.Buf // a picture decoded beside the workers, because its decoding takes longer than a run
 	accounts [3]stream.Account
 	told     atomic.Uint64 // endings reported to the hooks
 
@@ -280,16 +280,16 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 	f := stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 8, Height: 8, Payload: l.Bytes(), Lease: l, Must: r.IntN(20) == 0}
 	switch r.IntN(20) {
 	case 0:
-		f.Codec = stream.JPEG // it is not one
+		f.Codec = stream.JPEG // the payload is no JPEG
 	case 1:
-		f.Width = 9 // this is not one either
+		f.Width = 9 // nor has the payload this width
 	case 2:
 		f.Deadline = time.Duration(r.IntN(3000)) * time.Microsecond
 	}
 	return f
 }
 
-// client opens a stream, sends for a while and closes it, again and again.
+// client opens a stream, sends for a while and closes the stream, repeatedly.
 func (s *storm) client(r *rand.Rand) {
 	for !s.over() {
 		p := stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(8), Priority: stream.Priority(r.IntN(3))}
@@ -341,9 +341,8 @@ func (s *storm) client(r *rand.Rand) {
 	}
 }
 
-// finishes waits for the end of a closed stream, at most 20 s. It returns false when
-// the stream may end only with its group: when batches wait to be full, also in a group
-// to which the stream was moved.
+// finishes waits for the end of a closed stream, at most 20 s. finishes returns false when the stream may end only
+// with its group: when batches wait to be full, also in a group that took over the stream.
 func (s *storm) finishes(st *stream.Stream) bool {
 	for range 200 {
 		select {
@@ -418,8 +417,7 @@ func (s *storm) run() {
 	s.account()
 }
 
-// settle waits until the groups have nothing left to do, stops them and checks that
-// everything is released.
+// settle waits until the groups are idle, stops the groups and checks that everything is released.
 func (s *storm) settle() {
 	for _, st := range s.Snapshot() {
 		g, err := s.Group(st.Model.Name, "")
@@ -460,8 +458,7 @@ func (s *storm) account() {
 		}
 		s.accepted += n.Accepted
 	}
-	// Runs that hang release their memory when they return, even when their groups have
-	// ended.
+	// Hung runs release their memory when they return, even when their groups have ended.
 	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || s.mem.Stats().Reserved != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			s.fault("%d leases, %d bytes and %d + %d states are left", s.mem.Stats().Leases, s.mem.Stats().Reserved, states.Load(), tallies.Load())

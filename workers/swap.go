@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// kept returns the running endpoint whose settings a load keeps: a swap without a configuration of its own; nil = none.
+// kept returns the running endpoint whose settings a swap without a configuration keeps; nil = none.
 func (m *Manager) kept(name string, how Load) *endpoint {
 	e := (*m.endpoints.Load())[name]
 	if e == nil || how.Config != nil || !asksSwap(how.Params) || how.Files == nil && (!e.known || e.of != name) {
@@ -18,8 +18,9 @@ func (m *Manager) kept(name string, how Load) *endpoint {
 	return e
 }
 
-// with returns sent, which has the files of a swap, with the settings of e: all of the version of the same number, or of the version that
-// answers requests without a version, but the choice of versions, which is among the files. e may be nil.
+// with returns sent, the definition of a swap's files, with the settings of e: each version gets all settings of the
+// same version of e, or else of the version for requests without a version, except the choice of versions, which
+// belongs to the files. e may be nil.
 func (e *endpoint) with(sent Definition) (*Definition, error) {
 	if e == nil {
 		return &sent, nil
@@ -40,14 +41,16 @@ func (e *endpoint) with(sent Definition) (*Definition, error) {
 	return &sent, nil
 }
 
-// settings returns the configuration of a group, with the number of workers of its model instead of a request's.
+// settings returns the configuration of a group, with the number of workers of the model instead of a request's
+// number.
 func (g *Group) settings() Config {
 	cfg := g.cfg
 	cfg.Instances = int(g.own.Load())
 	return cfg
 }
 
-// sentFiles returns the definition and the files of an endpoint whose files a request has sent; nil = none has.
+// sentFiles returns the definition and the files of an endpoint loaded from the files of a request; nil = no such
+// files.
 func (e *endpoint) sentFiles() (*Definition, *SentFiles) {
 	if e == nil || len(e.groups) == 0 || e.groups[0].sent == nil {
 		return nil, nil
@@ -59,8 +62,9 @@ func (e *endpoint) sentFiles() (*Definition, *SentFiles) {
 	return &def, e.groups[0].sent
 }
 
-// swapped returns the parameters of a swap, with the parameters of the endpoint that the swap does not name. The number of workers stays by
-// itself, as Scale may have changed it. A swap with another configuration keeps no parameters.
+// swapped returns the parameters of a swap, with the endpoint's parameters that the swap does not name. The number of
+// workers is kept separately, because Scale may have changed the number. A swap with another configuration keeps no
+// parameters.
 func (e *endpoint) swapped(params stream.Params) stream.Params {
 	t := new(Config).Table()
 	full := func(name string) string {

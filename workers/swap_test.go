@@ -7,7 +7,8 @@ import (
 	"millrace/workers"
 )
 
-// A swap keeps what it does not name: parameters of earlier loads and swaps, by whichever of their names, and the number of workers.
+// A swap keeps unnamed settings: the number of workers, and the parameters of earlier loads and swaps under any of
+// their names.
 func TestSwapKeepsWhatItDoesNotName(t *testing.T) {
 	r := newRig(t)
 	if err := r.Define(workers.Config{Name: "d", Kind: "delay", Params: stream.Params{"fixed": "1ms"}}); err != nil {
@@ -40,7 +41,7 @@ func TestSwapKeepsWhatItDoesNotName(t *testing.T) {
 	}
 	load(stream.Params{"batcher": "soft", "batching.max_delay": "5ms", "swap": true})
 	check("2ms", 8, 3)
-	load(stream.Params{"batching.kind": "hard", "swap": true}) // which has no max_delay
+	load(stream.Params{"batching.kind": "hard", "swap": true}) // the batcher hard has no max_delay
 	check("2ms", 8, 3)
 	load(stream.Params{"instances": int64(1), "swap": true})
 	check("2ms", 8, 1)

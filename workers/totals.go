@@ -12,15 +12,14 @@ import (
 	"millrace/stream"
 )
 
-// The bounds of the models that are still reported after they were unloaded.
+// The bounds on unloaded models that are still reported.
 const (
 	keepEnded = 5 * time.Minute // long enough for several scrapes to see the last counts
 	maxEnded  = 32              // models and versions
 )
 
-// totals are the counters of one model and version. The groups that serve it one after
-// the other, or at the same time during a swap, share them, so that they never decrease
-// while they are reported.
+// totals are the counters of one model and version. The groups that serve the model and version in sequence, or at
+// the same time during a swap, share the counters, so that reported counters never decrease.
 type totals struct {
 	frames    stream.FrameCounts
 	restarts  atomic.Uint64
@@ -35,8 +34,8 @@ type totals struct {
 	model  *stream.Model // of the newest group
 	groups map[*Group]struct{}
 	users  int            // groups that start, serve or end
-	served bool           // one of them has served
-	ended  stream.Instant // when the last of them had ended
+	served bool           // a group has served
+	ended  stream.Instant // when the last group had ended
 }
 
 // ledger has the totals of all models that are loaded or were a short time ago.
@@ -47,8 +46,7 @@ type ledger struct {
 
 type modelVersion struct{ model, version string }
 
-// use returns the totals of a model and version for a group that starts. Each use needs
-// a drop.
+// use returns the totals of a model and version for a starting group. Each use needs a drop.
 func (l *ledger) use(model, version string) *totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +63,7 @@ func (l *ledger) use(model, version string) *totals {
 	return t
 }
 
-// add lists a group that serves.
+// add lists a serving group.
 func (l *ledger) add(t *totals, g *Group) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +71,8 @@ func (l *ledger) add(t *totals, g *Group) {
 	t.groups[g] = struct{}{}
 }
 
-// drop ends the use by a group that has ended; it may not have been listed. The totals
-// are kept for a while, so that what the group counted last is seen.
+// drop ends the use of t by an ended group, even if g was never listed. The totals are kept for a while, so that the
+// group's last counts are seen.
 func (l *ledger) drop(t *totals, g *Group, now stream.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,14 +82,13 @@ func (l *ledger) drop(t *totals, g *Group, now stream.Instant) {
 	l.forget(now)
 }
 
-// forget removes the totals of models that ended long ago, and of the longest ended
-// ones above maxEnded. mu is held.
+// forget removes the totals of models that ended long ago, and the oldest totals above maxEnded. mu is held.
 func (l *ledger) forget(now stream.Instant) {
 	var ended []modelVersion
 	for key, t := range l.all {
 		switch {
 		case t.users > 0:
-		case !t.served: // it could not be loaded
+		case !t.served: // the load failed
 			delete(l.all, key)
 		default:
 			ended = append(ended, key)
@@ -149,8 +146,8 @@ func (t *totals) read(st *GroupStats) {
 	st.Processes = t.processes.stats()
 }
 
-// add adds the present state of another group of the same model and version. Its State
-// is that of the group that can serve, if one can.
+// add adds the present state of another group of the same model and version. State becomes the state of a group that
+// can serve, if any.
 func (st *GroupStats) add(other GroupStats) {
 	if st.State == StateUnloaded || other.State == StateReady {
 		st.State, st.Reason = other.State, other.Reason

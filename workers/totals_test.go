@@ -8,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// TestTotalsAreKeptForAWhile checks that the totals of a model stay for a while after its
-// last group has ended, continue when it is loaded again, and are bounded.
+// TestTotalsAreKeptForAWhile checks that the totals of a model stay for a while after the end of the last group,
+// continue after another load of the model, and are bounded.
 func TestTotalsAreKeptForAWhile(t *testing.T) {
 	var l ledger
 	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Hour + d) }
@@ -42,9 +42,9 @@ func TestTotalsAreKeptForAWhile(t *testing.T) {
 		t.Fatal("two groups of a model and version have different totals")
 	}
 	l.drop(first, a, at(0))
-	want(keepEnded, map[string]uint64{"m UNLOADED": 1}) // the second still uses them
+	want(keepEnded, map[string]uint64{"m UNLOADED": 1}) // the second group still uses the totals
 	l.drop(second, b, at(time.Second))
-	second.frames.Refuse(stream.Memory, nil) // a frame that comes after the end
+	second.frames.Refuse(stream.Memory, nil) // a frame after the end
 	want(keepEnded, map[string]uint64{"m UNLOADED": 2})
 	third, c := serve("m")
 	if third != first {

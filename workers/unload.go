@@ -7,12 +7,11 @@ import (
 	"millrace/stream"
 )
 
-// Unload undoes one load of an endpoint: a worker that was added goes alone, the last
-// added first; then all that the endpoint has. With a version, only that version goes.
-// Frames in flight complete, waiting ones end as unloaded.
+// Unload undoes one load of an endpoint: an added worker goes alone, the last added first; then the whole endpoint
+// goes. With a version, only the version goes. Frames in flight complete, waiting frames end as unloaded.
 func (m *Manager) Unload(ctx context.Context, name, version string) error {
 	return m.change(ctx, name, func() error {
-		if version == "" { // nor does the index list why it could not be loaded
+		if version == "" { // the index no longer lists the failed load either
 			m.mu.Lock()
 			m.failed.forget(name, "")
 			m.mu.Unlock()
@@ -45,8 +44,7 @@ func (m *Manager) Unload(ctx context.Context, name, version string) error {
 	})
 }
 
-// Remove unloads all that was loaded under a name, and forgets why it could not be
-// loaded.
+// Remove unloads all endpoints loaded under a name, and forgets the failure of the last load.
 func (m *Manager) Remove(ctx context.Context, name string) error {
 	m.mu.Lock()
 	m.failed.forget(name, "")

@@ -11,9 +11,9 @@ import (
 	"millrace/stream/coded"
 )
 
-// Use is a model that another model is made of.
+// Use is a model used by another model.
 type Use struct {
-	At      string // the setting that names it, such as steps.crop
+	At      string // the setting that names the model, such as steps.crop
 	Model   string
 	Version string // "" = any
 }
@@ -28,8 +28,7 @@ type Models interface {
 
 var _ Models = (*Manager)(nil)
 
-// Uses returns the models that one with this configuration is made of: they must be
-// loaded before it.
+// Uses returns the models used by a model with this configuration: the used models must be loaded first.
 func (c Config) Uses() []Use {
 	c = c.WithDefaults()
 	kind, ok := Lookup(c.Kind)
@@ -38,20 +37,19 @@ func (c Config) Uses() []Use {
 	}
 	settings, err := kind.Decode(c.Params)
 	if err != nil {
-		return nil // which Validate says
+		return nil // Validate reports the error
 	}
 	return kind.Uses(settings)
 }
 
-// Uses returns the models that the group's model is made of.
+// Uses returns the models used by the group's model.
 func (g *Group) Uses() []Use { return g.uses }
 
-// chain is the key in a context of the names of the graphs whose loads wait for this one.
+// chain is the key in a context of the names of the graphs whose loads wait for the current load.
 type chain struct{}
 
-// loadUsed loads the models that those of a plan are made of and that can be found but are
-// not loaded. Those that cannot be found are told when the plan is carried out, as circles
-// are.
+// loadUsed loads the models used by a plan's models, if they can be found and are not loaded. The execution of the
+// plan reports missing models and cycles.
 func (m *Manager) loadUsed(ctx context.Context, p plan) error {
 	waiting, _ := ctx.Value(chain{}).([]string)
 	waiting = append(slices.Clone(waiting), p.of)
@@ -78,14 +76,14 @@ func (c *common) setUnready(reason error) {
 	}
 }
 
-// outdated reports whether a worker has said that the model is another one than when it was loaded: only a load helps.
+// outdated reports whether, according to a worker, the model has changed since the load: only another load helps.
 func (c *common) outdated() bool {
 	reason := c.lacks.Load()
 	return reason != nil && stream.CodeOf(*reason) == stream.Conflict
 }
 
-// unready returns why the model cannot serve although its workers run, by a worker or since a model that this one is
-// made of cannot, or nil.
+// unready returns why the model cannot serve although its workers run: the reason of a worker, or a used model that
+// cannot serve; nil = the model can serve.
 func (c *common) unready() error {
 	if reason := c.lacks.Load(); reason != nil {
 		return *reason
@@ -102,8 +100,7 @@ func (c *common) unready() error {
 	return nil
 }
 
-// checkUses returns an error if a model that this one is made of is not loaded, or is made
-// of this one.
+// checkUses returns an error if a used model is not loaded, or itself uses this model.
 func (c *common) checkUses() error {
 	for _, u := range c.uses {
 		g, err := c.models.Group(u.Model, u.Version)
@@ -119,10 +116,11 @@ func (c *common) checkUses() error {
 	return nil
 }
 
-// suggest returns " (did you mean x?)" with the loaded model whose name is most similar to that of one that is not loaded, or "".
+// suggest returns " (did you mean x?)" with the loaded model whose name is most similar to the missing model name, or
+// "".
 func (c *common) suggest(name string) string {
 	names := c.models.Names()
-	if slices.Contains(names, name) { // it lacks a version
+	if slices.Contains(names, name) { // the model lacks a version
 		return ""
 	}
 	return setting.Suggest(name, slices.DeleteFunc(names, func(n string) bool { return n == c.cfg.Name }))
@@ -149,9 +147,8 @@ func circle(field string, names []string) error {
 	return stream.Errorf(stream.InvalidArgument, field, "makes a circle of models: %s", strings.Join(names, ", "))
 }
 
-// LoadOrder returns the indices of the configurations in an order in which each comes
-// after those of the models that it is made of. The order is otherwise that of the list.
-// An error names the setting within the list, as [2].steps.NAME.model.
+// LoadOrder returns the indices of the configurations in an order that puts each model after its used models, and
+// otherwise keeps the order of the list. An error names the setting within the list, as [2].steps.NAME.model.
 func LoadOrder(configs []Config) ([]int, error) {
 	byName := make(map[string]int, len(configs))
 	for i, c := range configs {
@@ -191,8 +188,8 @@ func LoadOrder(configs []Config) ([]int, error) {
 	return order, nil
 }
 
-// UnloadAll unloads a model as Unload does and, if it is gone then, the models that it was
-// made of and that no other loaded model is made of.
+// UnloadAll unloads a model like Unload does and, if the model is gone then, the models used by the model and by no
+// other loaded model.
 func (m *Manager) UnloadAll(ctx context.Context, name, version string) error {
 	g, err := m.Group(name, version)
 	if err != nil {
@@ -215,7 +212,7 @@ func (m *Manager) UnloadAll(ctx context.Context, name, version string) error {
 	return nil
 }
 
-// isUsed reports whether a loaded model is made of the one with this name.
+// isUsed reports whether a loaded model uses the model with this name.
 func (m *Manager) isUsed(name string) bool {
 	return slices.ContainsFunc(m.Groups(), func(g *Group) bool {
 		return slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name })

@@ -22,7 +22,7 @@ var changes = flag.Int("changes", 30, "changes of TestManyChanges")
 type shelf struct {
 	mu     sync.Mutex
 	defs   map[string]workers.Definition
-	listed []workers.Listed // set before it is used
+	listed []workers.Listed // set before use
 }
 
 func (s *shelf) put(name string, versions ...workers.Config) {
@@ -71,9 +71,8 @@ func (r rig) mustLoad(t *testing.T, name string, how workers.Load) string {
 	return loaded.Endpoint
 }
 
-// Versions are served side by side; requests that name none are spread by the weights,
-// exactly; streams of a version that goes move to the one that takes its place, except
-// those whose client named it.
+// Versions are served side by side; requests without a version are spread exactly by the weights; streams of a
+// removed version move to the replacement, except streams whose client named the version.
 func TestVersions(t *testing.T) {
 	r, s := newShelf(t)
 	split := workers.Versions{All: true, Weights: []string{"1=95", "2=5"}}
@@ -130,8 +129,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A request that names no version and whose chosen one has gone is served by another; one
-// that names it is refused.
+// A request without a version whose chosen version has gone is served by another version; a request that names the
+// version is refused.
 func TestChosenVersionIsGone(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2"})
@@ -152,7 +151,7 @@ func TestChosenVersionIsGone(t *testing.T) {
 	}
 }
 
-// One unload undoes one load: added workers go alone, configured ones together.
+// One unload undoes one load: added workers go alone, configured workers together.
 func TestUnloadUndoesALoad(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1", Instances: 3})
@@ -183,7 +182,7 @@ func TestUnloadUndoesALoad(t *testing.T) {
 	}
 }
 
-// A load that sets the number of workers sets it; one that does not leaves it as it is.
+// A load with a number of workers sets the number; a load without a number keeps the number.
 func TestLoadSetsTheNumberOfWorkers(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1"})
@@ -202,8 +201,8 @@ func TestLoadSetsTheNumberOfWorkers(t *testing.T) {
 	}
 }
 
-// Workers that were set at run time stay when the model is loaded again or replaced, until the
-// configuration has another number.
+// A number of workers set at run time stays when the model is loaded again or replaced, until the configuration has
+// another number.
 func TestReloadKeepsTheNumberOfWorkers(t *testing.T) {
 	r, s := newShelf(t)
 	put := func(instances, flows int) {
@@ -238,8 +237,8 @@ func TestReloadKeepsTheNumberOfWorkers(t *testing.T) {
 	}
 }
 
-// Also those of a model that has failed stay when it is loaded again, as when its files were
-// mended, and one that was added goes by an unload.
+// A failed model's number of workers also stays when the model is loaded again, for example with mended files, and an
+// unload removes an added worker.
 func TestReloadOfAFailedModelKeepsTheNumberOfWorkers(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1", Limits: workers.Limits{Restarts: 1}})
@@ -256,7 +255,7 @@ func TestReloadOfAFailedModelKeepsTheNumberOfWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		st, e := open(t, g, every)
-		for i := 0; st.Submit(r.frame(t, uint64(i), "die")) == nil; i++ { // until it is closed
+		for i := 0; st.Submit(r.frame(t, uint64(i), "die")) == nil; i++ { // until the stream is closed
 			e.wait(t, i+1)
 		}
 		until(t, "it has failed", func() bool { return g.Stats().State == workers.StateUnavailable })
@@ -281,8 +280,8 @@ func TestReloadOfAFailedModelKeepsTheNumberOfWorkers(t *testing.T) {
 	check("with another number in the request", 2)
 }
 
-// An endpoint of a model with other parameters takes no name of another model, of the
-// configuration or of the repository, also when that one is not loaded.
+// An endpoint for other parameters takes no name of another model, of the configuration or of the repository, loaded
+// or not.
 func TestEndpointTakesNoModelsName(t *testing.T) {
 	r, s := newShelf(t)
 	for _, name := range []string{"m", "m-0"} {
@@ -306,8 +305,8 @@ func TestEndpointTakesNoModelsName(t *testing.T) {
 	}
 }
 
-// A failed load stands in the index, however many there are; a model that is loaded then
-// has none.
+// Each failed load is in the index, however many loads fail; a later successful load of the model removes the
+// failure.
 func TestFailedLoadsAreListed(t *testing.T) {
 	r, s := newShelf(t)
 	for i := range 130 {
@@ -333,8 +332,7 @@ func TestFailedLoadsAreListed(t *testing.T) {
 	}
 }
 
-// Versions that cannot take each other's requests are not served side by side: the load
-// fails, and what was served goes on.
+// Versions with incompatible requests are not served side by side: the load fails, and the served versions stay.
 func TestVersionsThatDoNotFit(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "identity", Version: "1"})
@@ -361,7 +359,7 @@ func TestVersionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A shadow gets copies of a share of the requests, and nothing of it reaches a client.
+// A shadow gets copies of a share of the requests, and no result of the shadow reaches a client.
 func TestShadow(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "identity", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 0.25}, Versions: workers.Versions{All: true}})
@@ -405,8 +403,8 @@ func TestShadow(t *testing.T) {
 	})
 }
 
-// A shadow answers no request that does not name it, also when no other version can serve;
-// a weight that would send it requests is refused.
+// A shadow answers only requests that name the shadow, also when no other version can serve; a weight that would send
+// requests to the shadow is refused.
 func TestShadowAnswersNoClient(t *testing.T) {
 	r, s := newShelf(t)
 	shadow := workers.Shadow{Version: "3", Sample: 1}
@@ -468,8 +466,8 @@ func TestShadowOfCachedResults(t *testing.T) {
 	}
 }
 
-// Loads, unloads and swaps under traffic lose no request and leave memory where it was,
-// also those of a model that keeps state, whose requests open a stream each.
+// Loads, unloads and swaps under traffic lose no request and leak no memory, also for a model with state, whose
+// requests open a stream each.
 func TestManyChanges(t *testing.T) {
 	for _, kind := range []string{"faulty", "faulty-stateful"} {
 		t.Run(kind, func(t *testing.T) { manyChanges(t, kind, *changes) })
@@ -573,7 +571,7 @@ func (m models) Model(name, version string) (*stream.Model, bool, error) {
 	return g.Model(), g.Ready(), nil
 }
 
-// TestLoadResults: a load says what it has changed, also when only the versions or the spread of their requests have changed.
+// TestLoadResults: a load reports the change, also a change of only the versions or of the weights.
 func TestLoadResults(t *testing.T) {
 	r := newRig(t)
 	sets := []workers.Config{}

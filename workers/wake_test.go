@@ -14,9 +14,8 @@ import (
 	"millrace/workers"
 )
 
-// A worker that parks while frames wait would leave a frame without an ending: there is
-// no timer that would find it later. Every producer waits for its answer before it
-// continues, so that the workers park all the time.
+// A worker that parks while frames wait would leave a frame without an ending: no timer would find the frame later.
+// Every producer waits for an answer before continuing, so that the workers park all the time.
 func TestNoWakeUpIsLost(t *testing.T) {
 	defer toldPrograms(t) // so that other tests see only their own programs
 	for _, kind := range []string{"identity", "affine", "program", "program-affine"} {
@@ -66,8 +65,8 @@ func (a answers) Push(r *stream.Result) {
 
 func (answers) Done(stream.CloseReason) {}
 
-// The same with workers that are added, removed and broken, and with fewer batches than
-// workers: a worker that leaves must leave its batch and its work to the others.
+// As above, with added, removed and broken workers, and with fewer batches than workers: a leaving worker must leave
+// its batch and its work to other workers.
 func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 	for _, kind := range []string{"faulty", "program"} {
 		for _, buffers := range []int{1, 9} {
@@ -134,7 +133,9 @@ func parkInABubble(t *testing.T, worker string) {
 	for _, k := range batching.Kinds() {
 		kind := k.Name
 		if worker == "program-affine" && kind != batching.Adaptive && kind != batching.Soft {
-			continue // three of eight streams fill no batch of four: the others wait for that until it is too late for their next frame
+			// three of eight streams fill no batch of four: the other streams wait for a full batch until too late
+			// for their next frame
+			continue
 		}
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -170,7 +171,7 @@ func parkInABubble(t *testing.T, worker string) {
 	}
 }
 
-// When the hung run holds the only batch, abandoning it makes room for another.
+// Abandoning a hung run that holds the only batch makes room for another batch.
 func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

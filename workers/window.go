@@ -8,18 +8,17 @@ import (
 	"millrace/stream/window"
 )
 
-// Window is the configured window of a model; the zero value means none. A Length of 0
-// means that of the model's input, a Hop of 0 the length.
+// Window is the configured window of a model; the zero value means none. Length 0 means the length of the model's
+// input, Hop 0 means the window's length.
 type Window struct {
 	Length int `yaml:"length" unset:"that of the model's shape" min:"1" max:"16777216" advanced:"yes" help:"number of samples, rows or pictures in a window"`
 	Hop    int `yaml:"hop" unset:"the length" min:"1" max:"16777216" advanced:"yes" help:"number of samples, rows or pictures between the starts of two windows"`
 }
 
-// ApplyInputs applies the configured window and picture to the model's own input: the
-// first dimension becomes the window's length, and the others are the picture's
-// (ApplyImage). The group calls it after Init; a worker that needs its final shapes
-// earlier calls it itself, with the values of its Env. Streams lease the memory of
-// their windows from mem.
+// ApplyInputs applies the configured window and picture to the model's own input: the first dimension becomes the
+// window's length, and the other dimensions the picture's (ApplyImage). The group calls ApplyInputs after Init; a
+// worker that needs its final shapes earlier calls ApplyInputs itself, with the values of its Env. Streams lease the
+// memory of their windows from mem.
 func ApplyInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool) error {
 	if w == (Window{}) {
 		return ApplyImage(m, set)

@@ -8,8 +8,7 @@ import (
 	"millrace/workers"
 )
 
-// What a silent stream of a model without state has sent for its next window is
-// released, and counting starts again.
+// The frames collected by a silent, stateless stream for the next window are released, and counting starts again.
 func TestIdleWindowIsGivenBack(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "dense", Window: workers.Window{Length: 3}, Limits: workers.Limits{IdleState: 20 * time.Millisecond, Run: 40 * time.Millisecond}})

@@ -47,7 +47,7 @@ func TestApplyInputs(t *testing.T) {
 			m := &stream.Model{Name: "m", Platform: "identity", Inputs: tt.inputs, Any: tt.any, Ragged: tt.ragged}
 			err := ApplyInputs(m, tt.image, tt.window, nil)
 			if err == nil {
-				err = ApplyInputs(m, tt.image, tt.window, nil) // the group calls it again
+				err = ApplyInputs(m, tt.image, tt.window, nil) // the group calls ApplyInputs again
 			}
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -20,66 +20,62 @@ import (
 	"millrace/stream/buf"
 )
 
-// Worker is one instance of a model. A group makes each instance with its kind's New
-// and calls its methods, one at a time:
+// Worker is one instance of a model. A group makes each instance with the New function of its kind and calls the
+// methods, one at a time:
 //
 //	Init -> Allocate -> Acquire -> Run ... Run -> Release -> Deallocate -> Destroy
 //
-// When a step fails, only those before it are undone: when Acquire fails, Deallocate
-// and Destroy follow. Embed Base to implement only Init and Run.
+// When a step fails, only the earlier steps are undone: when Acquire fails, Deallocate and Destroy follow. Embed Base
+// to implement only Init and Run.
 type Worker interface {
-	// Init reads the parameters and opens what all instances could share. It returns
-	// the model's metadata; the group sets name, version and batching.
+	// Init reads the parameters and opens everything that all instances could share. Init returns the model's
+	// metadata; the group sets name, version and batching.
 	Init(ctx context.Context, env *Env) (*stream.Model, error)
 	// Allocate allocates the memory that every Run uses.
 	Allocate(ctx context.Context) error
 	// Acquire takes the hardware or starts the process, and warms it up.
 	Acquire(ctx context.Context) error
-	// Run computes one batch. Each request is ended by the batch's Finish or Fail, or
-	// from its Outputs when Run returns nil; when Run returns an error, that ends the
-	// remaining requests. The stages after the run see the outputs of both. A worker that
-	// calls Finish of a request itself does so only while b.After is nil: stages do not
-	// see that. With ErrBroken in the error's chain the instance is replaced.
-	// ctx ends when the group abandons the run. With Kind.Ahead it may be called while it
-	// runs another batch.
+	// Run computes one batch. Each request is ended by the batch's Finish or Fail, or from the batch's Outputs when
+	// Run returns nil; an error of Run ends the remaining requests. The stages after the run see the outputs of
+	// Finish and of the batch. A worker calls Finish of a request itself only while b.After is nil: stages do not see
+	// such an ending. With ErrBroken in the error's chain the instance is replaced. ctx ends when the group abandons
+	// the run. With Kind.Ahead, Run may be called during another Run.
 	Run(ctx context.Context, b *batching.Batch) error
 	Release()
 	Deallocate()
 	Destroy()
 }
 
-// Interrupter is a worker whose run can be ended early. At limits.run the group calls Interrupt, and the run returns with an error
-// soon after: the requests of the batch fail, and the worker goes on. Only when the run does not return within interruptGrace is
-// the worker replaced. Interrupt is called from another goroutine, from just before the call of Run until just after its return.
-// After that the group calls ClearInterrupt: Interrupt must not end the next run.
+// Interrupter is a worker whose run can be ended early. At limits.run the group calls Interrupt, and the run returns
+// with an error soon after: the requests of the batch fail, and the worker goes on. Only when the run does not return
+// within interruptGrace is the worker replaced. Another goroutine calls Interrupt, from just before the call of Run
+// until just after its return. Afterwards the group calls ClearInterrupt: Interrupt must not end the next run.
 type Interrupter interface {
 	Interrupt()
 	ClearInterrupt()
 }
 
-// ErrBroken says that an instance cannot run any more: its process has ended, its
-// device has failed. The group destroys it and starts another.
+// ErrBroken means that an instance cannot run any more, because its process has ended or its device has failed. The
+// group destroys the instance and starts another.
 var ErrBroken = errors.New("the worker is broken")
 
-// ErrNotStarted says that Run has not begun the batch, since the worker is broken: it is run
-// again when the worker was replaced, and none of its requests must have been ended. It
-// implies ErrBroken.
+// ErrNotStarted means that Run has not begun the batch, because the worker is broken: the batch runs again after the
+// replacement of the worker, so Run must not have ended any request of the batch. ErrNotStarted implies ErrBroken.
 var ErrNotStarted = errors.New("the worker broke before it began this batch")
 
-// Env is what a worker gets from its group.
+// Env is the environment that a group gives a worker.
 type Env struct {
 	Name     string // the endpoint's name
-	Instance int    // which of the endpoint's instances this is: 0, 1 ...; one that replaces another has its number
-	Source   string // what to load, for kinds that load something
+	Instance int    // number of this instance in the endpoint: 0, 1 ...; a replacement keeps the number
+	Source   string // the source to load, for kinds with sources
 	Digest   string // of the model's files, to tell one state of them from another; "" = it has none
 	Log      *slog.Logger
 
-	// Settings is the struct that the kind's Settings returned, with the parameters of
-	// the configuration and of the load request, and defaults for all others.
+	// Settings is the struct returned by the kind's Settings, with the parameters of the configuration and of the
+	// load request, and defaults for all other fields.
 	Settings any
 
-	// These override the metadata that Init returns, for workers that need to know them
-	// before the group applies them.
+	// These override the metadata of Init, for workers that need the values before the group overrides the metadata.
 	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
 	Image    *stream.ImageSpec // nil = the worker's own
 	Window   Window            // zero = none
@@ -89,26 +85,27 @@ type Env struct {
 	Models Models                // finds loaded models
 	Memory *buf.Pool             // of frames
 	Pixels codec.Limits          // of pictures
-	Limit  time.Duration         // limits.run: of a request that was taken from its batch, and of a batch of a kind with Ahead
-	Step   func(*stream.Step)    // counts what a request did in one step
-	Done   func(*stream.Request) // counts a request that was taken from its batch, after its ending
+	Limit  time.Duration         // limits.run: of a request taken from its batch, and of a batch of a kind with Ahead
+	Step   func(*stream.Step)    // counts a request's work in one step
+	Done   func(*stream.Request) // counts a request taken from its batch, after its ending
 
 	// These are for workers that run in child processes.
-	Shared    func(make func() any) any // returns what all instances of the group share; the first call makes it
-	Processes *Processes                // counts the processes
-	Programs  *confine.Programs         // confines the processes; nil = it does not
-	// Requested are the parameters that a load request has set, which Settings have, too.
+	// returns the value that all instances of the group share; the first call makes the value
+	Shared    func(make func() any) any
+	Processes *Processes        // counts the processes
+	Programs  *confine.Programs // confines the processes; nil = no confinement
+	// Requested are the parameters set by a load request, which are also in Settings.
 	Requested stream.Params
-	// Public returns an error for an address that a load request must not name; nil = it may name every address.
+	// Public returns an error for an address that a load request must not name; nil = every address is allowed.
 	Public func(netip.Addr) error
-	// Unready says why the model cannot serve now although its workers run, or with nil that it can. Any goroutine may
-	// call it.
+	// Unready reports why the model cannot serve now although its workers run; nil = the model can serve. Any
+	// goroutine may call Unready.
 	Unready func(reason error)
-	// Replace asks for another worker in place of this one, as soon as no Run is being called:
-	// because of err, or as planned when err is nil. Any goroutine may call it.
+	// Replace asks for another worker in place of this worker, outside of any Run: because of err, or as planned when
+	// err is nil. Any goroutine may call Replace.
 	Replace func(err error)
-	// StopBy returns when the worker must have stopped: then it is taken for hung, or the server ends.
-	// It may become earlier. Any goroutine may call it.
+	// StopBy returns the deadline for the worker's stop: later the worker is considered hung, or the server ends. The
+	// deadline may become earlier. Any goroutine may call StopBy.
 	StopBy func() stream.Instant
 }
 
@@ -134,47 +131,43 @@ func (Base) Destroy() {}
 type Kind struct {
 	Name string
 	Doc  string // one line, for listings
-	// Platform is what the metadata of its models say; "" = the name.
+	// Platform is the platform in the metadata of the kind's models; "" = the name.
 	Platform string
 	New      func() Worker
-	// Memory is where its batches are allocated unless the configuration says so; "" =
-	// heap.
+	// Memory is the memory of batches unless the configuration sets batching's memory; "" = heap.
 	Memory batching.Backend
-	// Ahead says that an instance gets the next batch, if a full one waits, while it runs one:
-	// Run is then called by a second goroutine. Such a kind bounds the time of each batch
-	// itself, by Env.Limit: only it knows when it begins one (batching.Batch.Begin), and how
-	// long it has waited for others (batching.Batch.Extend).
+	// Ahead means that an instance gets the next batch, if full, during a run: a second goroutine then calls Run.
+	// Such a kind bounds the time of each batch itself, by Env.Limit, because only the kind knows the begin of a
+	// batch (batching.Batch.Begin) and the time spent waiting for others (batching.Batch.Extend).
 	Ahead bool
-	// Outward says that its models connect to machines that their settings name: such settings come from the server's
-	// configuration, or one by one as parameters of a load request, and not from a configuration or files that a load
-	// request has sent.
+	// Outward means that the kind's models connect to machines named by settings: such settings come from the
+	// server's configuration, or one by one as parameters of a load request, but not from a configuration or files
+	// sent by a load request.
 	Outward bool
-	// Machine are the names of its parameters that say with what of the machine its programs run, such as an interpreter. No request
-	// sets them: a file that a request sends for a model of the server has those of that model.
+	// Machine are the names of the parameters that choose the machine's resources for the model's programs, such as
+	// an interpreter. No request sets Machine parameters: a file sent by a request for a model of the server keeps
+	// the model's values.
 	Machine []string
-	// Loads reports whether the kind loads a source that is not the name of a kind: a
-	// path or an address. nil means that it loads none.
+	// Loads reports whether the kind loads a source other than the name of a kind: a path or an address. nil = none.
 	Loads func(source string) bool
-	// File is the name of the file that it loads from the folder of a model's version in a
-	// repository, such as model.onnx; "" = it loads none.
+	// File is the name of the file to load from the folder of a model's version in a repository, such as model.onnx;
+	// "" = none.
 	File string
 	// FromEnsemble returns the parameters of the graph for an ensemble; only the kind graph has it.
 	FromEnsemble func(Ensemble) (stream.Params, error)
 	// Ensemble returns the ensemble for a graph with these settings.
 	Ensemble func(settings any) Ensemble
-	// Settings returns a pointer to a struct with the kind's own settings, tagged as
-	// internal/setting describes; nil means that it has none. With a method Validate it says
-	// what the tags do not.
+	// Settings returns a pointer to a struct with the kind's own settings, tagged as internal/setting describes; nil
+	// means no settings. A method Validate checks rules beyond the tags.
 	Settings func() any
-	// Others is the name of the setting, a list, that gets the load parameters which neither the kind nor the model declares, each as
-	// NAME=VALUE with a value in JSON; "" = they are refused.
+	// Others is the name of a setting, a list, for load parameters unknown to both the kind and the model, each as
+	// NAME=VALUE with a value in JSON; "" = unknown parameters are refused.
 	Others string
-	// Variant returns the kind as models with these settings have it; nil means that settings change nothing. Only New, Memory and
-	// Ahead may differ.
+	// Variant returns the kind for models with these settings; nil means that settings change nothing. Only New,
+	// Memory and Ahead may differ.
 	Variant func(settings any) Kind
-	// Uses returns the models that one with these settings is made of; nil means that it
-	// is made of none. Run takes the requests of such a kind out of their batches
-	// (batching.Batch.Take), so that stages, windows and input.image cannot be set.
+	// Uses returns the models used by a model with these settings; nil = none. Run of such a kind takes the requests
+	// out of their batches (batching.Batch.Take), so that stages, windows and input.image cannot be set.
 	Uses func(settings any) []Use
 }
 
@@ -193,7 +186,7 @@ func (k Kind) newSettings() any {
 	return k.Settings()
 }
 
-// table returns the settings that ptr points to, as newSettings returns it.
+// table returns the settings in ptr, a value of newSettings.
 func (Kind) table(ptr any) *setting.Table {
 	if ptr == nil {
 		ptr = new(struct{})
@@ -201,8 +194,8 @@ func (Kind) table(ptr any) *setting.Table {
 	return setting.Of("", ptr)
 }
 
-// Decode returns the kind's settings with the parameters and defaults in them, or nil
-// for a kind without settings. The error names all parameters that are wrong.
+// Decode returns the kind's settings with the parameters and defaults filled in, or nil for a kind without settings.
+// The error lists all wrong parameters.
 func (k Kind) Decode(params stream.Params) (any, error) {
 	ptr := k.newSettings()
 	t := k.table(ptr)
@@ -221,7 +214,8 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 	return ptr, setting.Join(errs...)
 }
 
-// unknown returns the error about a parameter that the kind does not have. others are the names of the settings of every model that can be set in the same place.
+// unknown returns the error for a parameter unknown to the kind. others are the names of the model settings that can
+// be set in the same place.
 func (k Kind) unknown(name string, t *setting.Table, others ...string) error {
 	own := t.Below("")
 	hint := setting.SuggestPath(name, append(slices.Clone(own), others...))
@@ -242,20 +236,20 @@ func Lookup(name string) (Kind, bool) {
 	return k, ok
 }
 
-// kind returns the registered kind of c, as it is with the settings of c.
+// kind returns the registered kind of c, as changed by the settings of c.
 func (c *Config) kind() (Kind, bool) {
 	k, ok := Lookup(c.Kind)
 	if !ok || k.Variant == nil {
 		return k, ok
 	}
 	settings, err := k.Decode(c.Params)
-	if err != nil { // Validate reports it
+	if err != nil { // Validate reports the error
 		return k, true
 	}
 	return k.Variant(settings), true
 }
 
-// Platform returns what the metadata of a kind's models say.
+// Platform returns the platform in the metadata of a kind's models.
 func Platform(kind string) string {
 	k, _ := Lookup(kind)
 	return cmp.Or(k.Platform, kind)
