@@ -153,8 +153,8 @@ func (r rig) send(t *testing.T, s *stream.Stream, data ...string) {
 	}
 }
 
-// TestFullBatchIsGatheredAhead checks that a busy worker is given the next batch if the batch is full, and that fewer
-// frames wait until the run has ended, so that batches do not become smaller.
+// TestFullBatchIsGatheredAhead checks that a busy worker is given the next batch only when full, so that batches do
+// not become smaller.
 func TestFullBatchIsGatheredAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -242,8 +242,8 @@ func TestRunsLastAsLongAsTheirProgramTook(t *testing.T) {
 	})
 }
 
-// TestABatchThatWasNotBegunIsRunAgain checks that the next worker runs the batch queued behind a fatal batch, and
-// that the worker is replaced once.
+// TestABatchThatWasNotBegunIsRunAgain checks that the next worker runs the batch behind a fatal batch, after a single
+// replacement.
 func TestABatchThatWasNotBegunIsRunAgain(t *testing.T) {
 	for what, code := range map[string]stream.Code{"die": stream.Internal, "panic": stream.Internal, "hang": stream.Timeout} {
 		for _, kind := range []string{"program", "program-affine"} {
@@ -412,8 +412,8 @@ func TestHungProgramIsAbandonedAsAWhole(t *testing.T) {
 	})
 }
 
-// TestInstancesKeepTheirNumbers checks that the highest numbers stop first, and that new instances get the smallest
-// free numbers.
+// TestInstancesKeepTheirNumbers checks that the highest numbers stop first, and new instances get the smallest free
+// numbers.
 func TestInstancesKeepTheirNumbers(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "program", Instances: 3})
@@ -431,8 +431,8 @@ func TestInstancesKeepTheirNumbers(t *testing.T) {
 	}
 }
 
-// TestMinuteEndsARowOfFailures checks that a worker that fails seldom is replaced each time, even with few batches
-// between the failures.
+// TestMinuteEndsARowOfFailures checks that a seldom failing worker is replaced each time, despite few batches between
+// the failures.
 func TestMinuteEndsARowOfFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -451,9 +451,9 @@ func TestMinuteEndsARowOfFailures(t *testing.T) {
 	})
 }
 
-// TestStateOfWorkersThatAreReplaced checks that a model is not ready while its only worker is being replaced, that
-// the model is ready afterwards, and that a model reports a worker with more failures in a row than limits.restarts
-// allows, although other workers serve.
+// TestStateOfWorkersThatAreReplaced checks that a model is not ready during the replacement of its only worker, is
+// ready again afterwards, and reports a worker with more failures in a row than limits.restarts allows, although
+// other workers serve.
 func TestStateOfWorkersThatAreReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

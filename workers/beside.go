@@ -49,7 +49,8 @@ func (g *Group) startBeside() {
 	}
 }
 
-// While other goroutines wait for processors, decoding beside the workers uses a quarter of its processors.
+// While other goroutines wait for processors, decoding beside the workers uses a quarter of each decoding goroutine's
+// time.
 const (
 	decodeSlice = time.Millisecond
 	decodePause = 3 * time.Millisecond
@@ -98,7 +99,7 @@ func (g *Group) decodeBeside() {
 	g.gather.Unlock()
 }
 
-// decodeHeavy does the preparation of a request that otherwise happens with its batch.
+// decodeHeavy prepares a heavy request before its batch is formed.
 func (g *Group) decodeHeavy(r *stream.Request, prep *preparer, stages *results.Chain) {
 	defer bulk.Occupy()()
 	if r.Outcome() != stream.Pending || stages != nil && stages.Before(r) {

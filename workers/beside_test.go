@@ -11,8 +11,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// replaceable is a worker with pictures and affinity that answers with its number. The third and later workers start
-// when gate is closed.
+// replaceable is a worker with pictures and affinity, whose answer is its number. The third and later workers wait in
+// their start for gate.
 type replaceable struct {
 	Base
 	number byte
@@ -21,7 +21,7 @@ type replaceable struct {
 var replaceables struct {
 	sync.Mutex
 	started []func(error) // Env.Replace of each
-	waits   chan struct{} // one element for each worker that waits for gate
+	waits   chan struct{} // one element for each worker waiting for gate
 	gate    chan struct{}
 }
 
@@ -86,7 +86,7 @@ func TestDecodedFramesDoNotWaitForARestart(t *testing.T) {
 	}
 	g.model.Cost = func(r *stream.Request) time.Duration { return time.Duration(r.CaptureUS) * time.Microsecond }
 	for range cap(g.decoders) {
-		g.decoders <- struct{}{} // so that no decoding begins
+		g.decoders <- struct{}{} // blocks decoding
 	}
 	answered := make(numbers, 2)
 	s, err := g.Open(stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 2}}, answered)

@@ -12,8 +12,8 @@ import (
 	"millrace/workers/results"
 )
 
-// Config describes how one model is loaded. Zero fields take their defaults. The tags give the keys of the
-// configuration file. Two configurations for which Same is true share one group.
+// Config is the configuration of one model. Zero fields take their defaults. The tags give the keys of the
+// configuration file. Equal configurations, by Same, share one group.
 type Config struct {
 	Name   string `yaml:"name" form:"name" help:"name of the endpoint"`
 	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address of the model"`
@@ -54,8 +54,7 @@ type Config struct {
 	own     int           // Instances without the load request's value; 0 = the same
 }
 
-// Versions say which versions of a model in a repository are served, and which versions answer requests without a
-// version.
+// Versions select the served versions of a model in a repository, and the versions for requests without a version.
 type Versions struct {
 	Latest   int      `yaml:"latest" unset:"1" min:"1" max:"64" advanced:"yes" help:"serve this many of the highest versions"`
 	All      bool     `yaml:"all" advanced:"yes" help:"serve all versions"`
@@ -104,8 +103,8 @@ type Limits struct {
 	IdleState   time.Duration `yaml:"idle_state" default:"5m" advanced:"yes" help:"release the state of a stream after this time without frames"`
 }
 
-// hangsAfter is the time after which a starting or stopping worker is considered hung. hangsAfter exceeds Start, so
-// that the worker's own error comes first.
+// hangsAfter is the time after which a starting or stopping worker is considered hung; longer than Start, so that the
+// worker's own error comes first.
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
 // runBound is the longest time of a call of Run. For a kind that prepares batches ahead, the call begins during the
@@ -166,7 +165,7 @@ func (c Config) ahead() bool {
 	return kind.Ahead
 }
 
-// batchesOf returns how many batches so many workers can have, and one more.
+// batchesOf returns the largest number of batches that the given number of workers can have, plus 1.
 func (c Config) batchesOf(workers int) int {
 	if c.ahead() {
 		workers *= 2

@@ -23,8 +23,8 @@ type modelFiles struct {
 	digest string // SHA-256 of their names and contents
 }
 
-// filesOf returns the files of a model: the files of its folder, or its source with the neighboring files whose names
-// begin with the source's name, such as x.onnx.data.
+// filesOf returns the files of a model: all files of its folder, or the source and each file beside the source whose
+// name begins with the source's name, such as x.onnx.data.
 func filesOf(cfg Config) (files []string, err error) {
 	root := cfg.Folder
 	if root == "" {

@@ -10,24 +10,24 @@ import (
 	"millrace/stream"
 )
 
-// endpoint is what is served under one name: a group for each version. It does not
-// change; a change of the versions publishes another one.
+// endpoint is a served name, with a group for each version. An endpoint is immutable; a change of the versions
+// publishes another endpoint.
 type endpoint struct {
 	name   string
-	of     string        // the model that was loaded: its name, or that without -0, -1 ...
-	params stream.Params // of the request that loaded it
-	// known says that params are what made its configuration, so that a request with the
-	// same params means this endpoint. A configuration that a program loaded has none.
+	of     string        // the loaded model: the endpoint's name, perhaps without -0, -1 ...
+	params stream.Params // parameters of the load request
+	// known reports that params made the configuration, so that a request with the same params means this endpoint.
+	// known is false for a configuration loaded by the program.
 	known  bool
 	groups []*Group // the highest version first
-	split  *split   // of requests that name no version; nil: the highest version that is ready
+	split  *split   // of requests without a version; nil: the highest ready version
 	shadow *shadow  // nil = none
 
 	shadowing Shadow // the settings of the shadow
 }
 
-// group returns the group of a version, or nil. "" = the highest that is ready, or else the
-// highest; not the shadow's, unless no other is left.
+// group returns the group of a version, or nil. "" = the highest ready version, or else the highest; the shadow's
+// version only if no other is left.
 func (e *endpoint) group(version string) *Group {
 	if version != "" {
 		if i := slices.IndexFunc(e.groups, func(g *Group) bool { return g.cfg.Version == version }); i >= 0 {
@@ -137,7 +137,7 @@ func CompareVersions(a, b string) int {
 // Names returns the names of the loaded models, sorted.
 func (m *Manager) Names() []string { return slices.Sorted(maps.Keys(*m.endpoints.Load())) }
 
-// Group returns a loaded group. A version of "" means the highest one that is ready.
+// Group returns a loaded group. Version "" means the highest ready version.
 func (m *Manager) Group(name, version string) (*Group, error) {
 	e, ok := (*m.endpoints.Load())[name]
 	if !ok {
@@ -152,14 +152,13 @@ func (m *Manager) Group(name, version string) (*Group, error) {
 	return nil, stream.Errorf(stream.NotFound, "version", "model %s has the versions %s, not %q", name, strings.Join(e.versions(), ", "), version)
 }
 
-// Open opens a stream to a loaded model, as Group.Open does. version is that of
-// opts.Version, which the client named, or one that Choose has returned. While changes of
-// the model replace the group or the chosen version, it finds them again.
+// Open opens a stream to a loaded model, like Group.Open. version is opts.Version, named by the client, or a version
+// returned by Choose. While changes of the model replace the group or the chosen version, Open looks both up again.
 func (m *Manager) Open(name, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	var before *Group
 	for {
 		g, err := m.Group(name, version)
-		if err != nil && version != opts.Version { // the chosen one has gone
+		if err != nil && version != opts.Version { // the chosen version has gone
 			version = m.Choose(name)
 			continue
 		}
@@ -174,9 +173,8 @@ func (m *Manager) Open(name, version string, opts stream.Options, sink stream.Si
 	}
 }
 
-// Choose returns the version to which the next request goes that names none, by the
-// weights of the model's versions. It is "" for a model with one version, or one that is
-// not loaded.
+// Choose returns the version for the next request without a version, by the weights of the model's versions; "" for a
+// model with one version or a model that is not loaded.
 func (m *Manager) Choose(name string) string {
 	e := (*m.endpoints.Load())[name]
 	if e == nil || len(e.groups) == 1 {

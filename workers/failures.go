@@ -26,7 +26,7 @@ func (f *failures) add(of modelVersion, reason string) {
 	*f = append(*f, failure{of, reason})
 }
 
-// forget removes the failures of a model; with a version, only that one's.
+// forget removes the failures of a model, or of only the given version.
 func (f *failures) forget(model, version string) {
 	*f = slices.DeleteFunc(*f, func(x failure) bool { return x.model == model && (version == "" || x.version == version) })
 }

@@ -6,22 +6,22 @@ import (
 	"millrace/stream"
 )
 
-// figures count what a group has run, under Group.gather.
+// figures count the runs of a group, under Group.gather.
 type figures struct {
 	rows                       histogram.Buckets // of batches
 	queue, prepare, run, total histogram.Buckets // microseconds of answered frames
 }
 
-// Figures are the histograms of a group, of the batches and frames that it has run since
-// it was loaded. Frames that were answered without a run (Hooks.Skipped) are left out.
+// Figures are the histograms of a group over its batches and frames since the load, without frames answered without a
+// run (Hooks.Skipped).
 type Figures struct {
 	Rows histogram.Snapshot // rows of batches
-	// The stages of answered frames, in microseconds: Queue until the frame was bound to
-	// a batch, Prepare until its batch ran, Run until its result, and Total.
+	// The stages of answered frames, in microseconds: Queue until the frame was bound to a batch, Prepare until the
+	// batch ran, Run until the result, and Total.
 	Queue, Prepare, Run, Total histogram.Snapshot
 }
 
-// add counts a batch that ran, and adds its answered frames to n.
+// add counts a run batch, and adds the batch's answered frames to n.
 func (f *figures) add(b *batching.Batch, rows int, n *answered) {
 	f.rows.Add(uint64(rows))
 	for _, r := range b.Requests {
@@ -41,7 +41,7 @@ func (f *figures) addFrame(t *stream.Timing) {
 	f.total.Add(micros(t.Received, t.Done))
 }
 
-// addTaken counts a request that its worker took from its batch.
+// addTaken counts a request taken from a batch by the worker.
 func (g *Group) addTaken(r *stream.Request) {
 	if r.Outcome() != stream.Answered {
 		return

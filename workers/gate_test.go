@@ -159,7 +159,7 @@ func (x *gated) open(a *replies, o stream.Options) *stream.Stream {
 	return s
 }
 
-// ask sends one frame, changed by other, and returns the answer.
+// ask sends one frame, changed by other.
 func (x *gated) ask(pixels []byte, other ...func(*stream.Frame)) reply {
 	x.t.Helper()
 	return x.askOf(x.s, x.a, pixels, other...)

@@ -12,8 +12,8 @@ import (
 	"millrace/workers/results"
 )
 
-// Group is the workers that share a model, a version and load parameters: the intake in which tokens wait, the
-// instances that gather from the intake, the bounded batches, and the limits on instances and batches. Its exported
+// Group has the workers of one model, version and set of load parameters: the intake for waiting tokens, the
+// instances that gather from the intake, the bounded batches, and the limits on instances and batches. The exported
 // methods are safe for concurrent use.
 //
 // Locks, in the order in which they may nest: registry, gather, a stream's own lock, and the lock of parking. The
@@ -33,7 +33,7 @@ type Group struct {
 	beside   int         // goroutines that decode heavy frames; under gather
 	besides  sync.WaitGroup
 	idle     parking
-	full     parking // runners that wait for a full batch, while the other runner of the same instance has a batch
+	full     parking // runners waiting for a full batch, while the other runner of the same instance has a batch
 
 	registry sync.Mutex
 	streams  map[*stream.Stream]struct{}
@@ -59,7 +59,7 @@ type Group struct {
 	failure      atomic.Pointer[error] // the last failure of a worker; nil = none
 	exhausted    atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
 	waiting      atomic.Int64
-	left         atomic.Int64 // streams that have finished while their token was queued, since the last sweep
+	left         atomic.Int64 // finished streams with a queued token, since the last sweep
 	quarantined  atomic.Int32
 	quarantining sync.Mutex  // held while a worker is abandoned
 	gaveUp       atomic.Bool // the server ends, and does not wait for runs
@@ -217,7 +217,7 @@ func (g *Group) Config() Config {
 	return c
 }
 
-// staged reports whether the model is a program of several stages, which has one worker for any value of instances.
+// staged reports whether the model is a program of several stages, with one worker for any value of instances.
 func (g *Group) staged() bool { return g.model.App != nil && g.model.App.Parts != nil }
 
 // size returns the number of workers; for a program of several stages, the factor for the workers of the stages.
@@ -263,7 +263,7 @@ func (g *Group) started() (n int) {
 	return n
 }
 
-// failed reports whether the group itself cannot serve: without workers it is unavailable.
+// failed reports whether the group itself cannot serve: a group without workers is unavailable.
 func (g *Group) failed() bool {
 	g.registry.Lock()
 	defer g.registry.Unlock()
@@ -277,7 +277,7 @@ func (g *Group) Stats() GroupStats {
 	return st
 }
 
-// current returns the group's own part of its statistics.
+// current returns the statistics of the group alone, without totals.
 func (g *Group) current(now stream.Instant) GroupStats {
 	g.gather.Lock()
 	size, free, busy := g.pool.Size(), g.pool.Free(), g.busy
@@ -675,7 +675,7 @@ type batchTimes struct {
 	err                   error
 }
 
-// sleep waits for d. It returns false when the group stops.
+// sleep waits for d, and returns false when the group stops.
 func (g *Group) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

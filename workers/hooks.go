@@ -76,7 +76,7 @@ type GroupStats struct {
 	Busy        int           // instances that run a batch now
 	Quarantined int           // hung instances whose call has not returned
 	Streams     int           // open streams, without the streams of one-shot requests
-	PlacesUsed  int           // places of the queue in use, one per stream and one-shot caller
+	PlacesUsed  int           // used places of the queue, one per stream and one-shot caller
 	Waiting     int           // frames in mailboxes
 	Oldest      time.Duration // wait of the oldest waiting frame, without frames of paused streams
 	Buffers     int           // batches with their memory
@@ -91,7 +91,7 @@ type GroupStats struct {
 	Batches   uint64            // run batches
 	BatchesBy map[string]uint64 // Batches by the cause of their formation (batching.Cause)
 	Rows      uint64            // of these batches
-	Capacity  uint64            // the rows that these batches had room for
+	Capacity  uint64            // sum of the batches' largest numbers of rows
 	Shadow    ShadowStats       // of the version as a shadow
 	Processes ProcessStats      // child processes of the workers; zero for other kinds
 	Ran       Ran

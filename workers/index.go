@@ -28,7 +28,7 @@ func (m *Manager) Index() []Row {
 	m.mu.Lock()
 	loading, failed, known := slices.Collect(maps.Keys(m.loading)), slices.Clone(m.failed), maps.Clone(m.known)
 	m.mu.Unlock()
-	for _, st := range m.Snapshot() { // after loading was read, so that each loaded model is in at least one list
+	for _, st := range m.Snapshot() { // after reading loading, so that each loaded model is in at least one list
 		put(Row{
 			Name: st.Model.Name, Version: st.Model.Version, State: st.State, Reason: cmp.Or(st.Reason, failed.reason(st.Model.Name, st.Model.Version)),
 			Workers: st.Workers, Waiting: st.Waiting, Streams: st.Streams,
@@ -85,5 +85,5 @@ func (m *Manager) Index() []Row {
 	})
 }
 
-// NotLoaded is the reason of a model that nobody has loaded.
+// NotLoaded is the reason of a model without a load.
 const NotLoaded = "not loaded"

@@ -43,8 +43,8 @@ type common struct {
 	describe func(*stream.Model) error
 }
 
-// instance is one worker of a group and its goroutines, called runners: one, or two for kinds that prepare ahead.
-// With two runners, one runs a batch while the second gathers and prepares the next batch, if enough frames wait to
+// instance is one worker of a group with its goroutines, called runners: one, or two for kinds that prepare ahead.
+// With two runners, one runs a batch while the other gathers and prepares the next batch, if enough frames wait to
 // fill the batch.
 type instance struct {
 	*common
@@ -57,15 +57,15 @@ type instance struct {
 
 	first  runner
 	second *runner // nil for kinds that do not prepare ahead
-	// ordinary is the runner that gathers like an idle worker; nil while the other runner of a kind that prepares
-	// ahead has a batch. Written under the group's gather.
+	// ordinary is the runner that gathers like an idle worker; nil while the other runner of a kind with Ahead has a
+	// batch. Written under the group's gather.
 	ordinary  atomic.Pointer[runner]
-	inFlight  int          // gathered batches that are not done; under the group's gather
+	inFlight  int          // gathered batches not yet done; under the group's gather
 	lastEnded atomic.Int64 // Instant at which the last run ended
 	until     atomic.Int64 // Instant by which the start or stop of the worker must have ended
 
-	gone          atomic.Bool  // the watchdog has abandoned it
-	hung          atomic.Int32 // abandoned runners that have not returned
+	gone          atomic.Bool  // abandoned by the watchdog
+	hung          atomic.Int32 // abandoned runners still in a call
 	stopRequested atomic.Bool
 
 	admission chan struct{} // closed when the started worker may run, or must stop

@@ -14,8 +14,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// The watchdog abandons an instance only during a run that is over its time, and distinguishes a later run from an
-// earlier run.
+// The watchdog abandons an instance only during an overdue run, and distinguishes a later run from an earlier run.
 func TestPhases(t *testing.T) {
 	i := newInstance(&common{}, 0)
 	defer i.cancel()
@@ -189,7 +188,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// A worker that finds more frames than fit its batch wakes another worker.
+// A worker with more frames than fit its batch wakes another worker.
 func TestMoreFramesWakeAnotherWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewManager(ManagerOptions{Memory: buf.NewPool(0)})

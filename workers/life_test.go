@@ -55,7 +55,7 @@ func TestAffinityStaysAndMoves(t *testing.T) {
 			}
 		}
 	}
-	// When a worker fails, all its streams continue, on other workers or on the replacement.
+	// The streams of a failed worker continue, on other workers or on the replacement.
 	_ = streams[0].Submit(r.frame(t, 50, "die"))
 	if x := sinks[0].wait(t, 51)[50]; x.outcome != stream.Failed {
 		t.Fatalf("%+v", x)

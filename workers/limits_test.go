@@ -224,7 +224,7 @@ func TestPanicsOfStoppingWorkersAreLogged(t *testing.T) {
 	}
 }
 
-// When the worker ends one frame itself, the stages get the other frames of the batch.
+// When the worker ends one frame itself, the stages get the remaining frames of the batch.
 func TestStagesOfABatchThatIsAnsweredInPart(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "choosy", Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}, Parts: []any{

@@ -53,7 +53,7 @@ type plan struct {
 	known       bool // the configuration comes from params
 	share, swap bool
 	kept        *SentFiles // the files of the running endpoint, which a swap keeps; nil = none
-	only        string     // only this version is loaded, the other versions stay unchanged
+	only        string     // load only this version, and keep the other versions unchanged
 	reserve     func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
@@ -162,7 +162,7 @@ func (d *Definition) remove() {
 	}
 }
 
-// notFound returns the error of a definition in the words that clients of other servers look for.
+// notFound returns the error of a definition in the words expected by clients of other servers.
 func notFound(name string, def *Definition, err error) error {
 	switch {
 	case err == nil:

@@ -37,7 +37,7 @@ type ManagerOptions struct {
 	Repository Repository
 }
 
-// Repository finds models outside of the configuration. Its methods are safe for concurrent use.
+// Repository finds models outside of the configuration, safe for concurrent use.
 type Repository interface {
 	// Find returns the versions of a model to serve, nil for an unknown model, or an error when no version can be
 	// read (with a definition if the versions are known). known is the model's definition in the configuration, or
@@ -92,7 +92,7 @@ func (s *SentFiles) Named(err error) error {
 // Definition is the meaning of a model's name for a load: a configuration for each version.
 type Definition struct {
 	Versions []Config // at least one, all with the model's name
-	Bad      []Listed // further versions to serve that cannot be read, with Err
+	Bad      []Listed // further versions to serve, unreadable, with Err
 	Notes    []string // unused parts of the model's configuration, for the log
 	// Files are the files sent by a load request; nil = none.
 	Files *SentFiles

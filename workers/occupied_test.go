@@ -22,7 +22,7 @@ func (p *decodingProbe) Charge(int64) error {
 
 func (*decodingProbe) Refund(int64) {}
 
-// A picture decoded beside the workers occupies a processor meanwhile, so that long texts do not take the other
+// A picture being decoded beside the workers occupies a processor, so that long texts do not take the remaining
 // processors.
 func TestDecodingOccupiesAProcessor(t *testing.T) {
 	var picture bytes.Buffer

@@ -67,7 +67,7 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	return out, *opts.Share, opts.Swap, setting.Join(errs...)
 }
 
-// other returns params with a load parameter that neither the model nor the kind declares. A name that resembles a
+// other returns params with a load parameter declared neither by the model nor by the kind. A name that resembles a
 // declared name, or is a path, is refused as a mistake.
 func (k Kind) other(params stream.Params, name string, value any, model, own *setting.Table) (stream.Params, error) {
 	if k.Others == "" || strings.ContainsAny(name, ".=") || name == "" || setting.Resembles(name, append(model.Below(""), own.Below("")...)) {

@@ -91,7 +91,7 @@ func (p *parking) wakeOne() bool {
 	return true
 }
 
-// wakeThis wakes w, or keeps it from parking.
+// wakeThis wakes w, or keeps w from parking.
 func (p *parking) wakeThis(w *waiter) {
 	p.remove(w)
 	w.signal()

@@ -6,7 +6,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// Pictures decodes whole pictures, for workers that use parts of pictures. Pictures is for one goroutine at a time.
+// Pictures decodes whole pictures, for workers that use parts of pictures. Only one goroutine at a time may use
+// Pictures.
 type Pictures struct {
 	decoder *codec.Decoder
 	mem     *buf.Pool

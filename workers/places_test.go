@@ -22,7 +22,7 @@ type nothing struct{}
 func (nothing) Push(r *stream.Result)   { r.Release() }
 func (nothing) Done(stream.CloseReason) {}
 
-// hungGroup returns a group whose only worker hangs in a run, so that no worker takes the tokens of leaving streams.
+// hungGroup returns a group whose only worker hangs in a run, so that no worker takes the tokens of closed streams.
 func hungGroup(t *testing.T, flows int) (rig, *workers.Group) {
 	t.Helper()
 	r := newRig(t)
@@ -63,8 +63,7 @@ func TestPlaceOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestPlacesFoundAtOnce: simultaneous callers are not refused while one caller looks for the places of streams that
-// have left.
+// TestPlacesFoundAtOnce: no caller is refused while another caller looks for the places of finished streams.
 func TestPlacesFoundAtOnce(t *testing.T) {
 	const flows, leave = 16001, 16 // so many that looking takes a while
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))

@@ -22,7 +22,7 @@ func (p *Processes) Started() {
 	p.running.Add(1)
 }
 
-// Ended counts the end of a process by cause. There are few causes.
+// Ended counts the end of a process by cause, from a small set of causes.
 func (p *Processes) Ended(cause string) {
 	p.running.Add(-1)
 	p.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Ran is the time taken by the answered frames of a model and version that a worker ran. A frame counts for the
-// version that ran the frame.
+// Ran is the time taken by a model and version for answered frames run by a worker. A frame counts for the version of
+// its run.
 type Ran struct {
 	Frames uint64        // answered
 	Rows   uint64        // of these frames
@@ -19,7 +19,7 @@ type Ran struct {
 	// results.
 	Input, Infer, Output time.Duration
 
-	Runs  uint64     // batches whose run did not fail
+	Runs  uint64     // batches with a successful run
 	Sizes []SizeStat // these by their rows, the smallest first
 }
 

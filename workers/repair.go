@@ -9,7 +9,7 @@ import (
 )
 
 // repairs let the runners of an instance agree on the runner that replaces a broken worker. The other runner waits
-// outside of Run, with its batch if the batch was not begun.
+// outside of Run, with its batch if not yet begun.
 type repairs struct {
 	mu        sync.Mutex
 	changed   sync.Cond // a field below, or instance.gone
@@ -51,8 +51,8 @@ func (w *instance) leave() {
 	p.changed.Broadcast()
 }
 
-// awaitRepair waits while the other runner replaces the worker, so that no frame is bound to the broken worker.
-// awaitRepair reports whether there is a worker.
+// awaitRepair waits while the other runner replaces the worker, so that no frame is bound to the broken worker, and
+// reports whether a worker is left.
 func (w *instance) awaitRepair() bool {
 	if w.second == nil {
 		return true
@@ -66,9 +66,9 @@ func (w *instance) awaitRepair() bool {
 	return !p.dead.Load() && !w.gone.Load()
 }
 
-// repair replaces the worker that enter returned as started, unless the other runner replaces or has replaced the
-// worker. cause is the error that broke the worker; nil = a planned replacement. repair reports whether the instance
-// has a worker again.
+// repair replaces the worker with the number started, returned by enter, unless the other runner replaces or has
+// replaced the worker. cause is the error that broke the worker; nil = a planned replacement. repair reports whether
+// the instance has a worker again.
 func (g *Group) repair(r *runner, started int, cause error) bool {
 	p := &r.repairs
 	p.mu.Lock()
@@ -100,7 +100,7 @@ func (g *Group) repair(r *runner, started int, cause error) bool {
 	return ok
 }
 
-// failed counts one more failure, and returns the number of failures in a row.
+// failed counts one more failure, and returns the failures in a row.
 func (w *instance) failed() int { return int(w.failures.Add(1)) }
 
 // steady is the uptime after which a worker without a batch ends a row of failures.
@@ -147,7 +147,7 @@ func (w *instance) replacer() func(error) {
 	}
 }
 
-// replaceUnfit replaces a worker that has asked for replacement. replaceUnfit reports whether there is a worker.
+// replaceUnfit replaces a worker that has asked for replacement, and reports whether a worker is left.
 func (g *Group) replaceUnfit(r *runner) bool {
 	u := r.unfit.Swap(nil)
 	if u == nil {
@@ -156,7 +156,7 @@ func (g *Group) replaceUnfit(r *runner) bool {
 	r.repairs.mu.Lock()
 	started := r.repairs.started
 	r.repairs.mu.Unlock()
-	if u.start != r.starts.Load() { // replaced already: read after started, so that the new worker is not replaced
+	if u.start != r.starts.Load() { // replaced already: read after started, to keep the new worker
 		return true
 	}
 	return g.repair(r, started, u.err)

@@ -9,7 +9,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// A group may take all memory not held by others, to the last byte, and errors say what size would fit.
+// A group may take all memory not held by other groups, to the last byte, and errors tell the size that would fit.
 func TestReservation(t *testing.T) {
 	mem := buf.NewPool(2 << 20)
 	half := mem.Reservable()

@@ -32,7 +32,7 @@ type runner struct {
 	phase         atomic.Uint64
 	until         atomic.Int64    // Instant after which the watchdog abandons the step
 	batch         *batching.Batch // of a run
-	watchdogEnded chan struct{}   // closed when the watchdog has abandoned it
+	watchdogEnded chan struct{}   // closed after the watchdog has abandoned the step
 
 	// tookAll reports that the last batch, gathered after Intake.Arrivals returned seen, left no frame. Only next
 	// uses both fields.
@@ -80,8 +80,8 @@ func (r *runner) abandon(now stream.Instant) bool {
 // interruptGrace is how long an interrupted run may take to return.
 const interruptGrace = 2 * time.Second
 
-// interrupt is called by the watchdog: interrupt ends a run that has passed its time at now, once, and gives the run
-// interruptGrace to return.
+// interrupt is called by the watchdog: interrupt ends a run overdue at now, once, and gives the run interruptGrace to
+// return.
 func (r *runner) interrupt(now stream.Instant) {
 	if stream.Instant(r.until.Load()) > now {
 		return

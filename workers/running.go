@@ -197,8 +197,8 @@ func (g *Group) giveBack(r *runner, b *batching.Batch) {
 	g.failWithoutWorkers() // the batches of the group have ended before
 }
 
-// keepWith lets the streams of a batch stay with w, which will run the batch after the replacement of the worker.
-// Requests that need a lost state fail.
+// keepWith lets the streams of a batch stay with w, which will run the batch after the worker's replacement. Requests
+// with a lost state fail.
 func (g *Group) keepWith(w *instance, b *batching.Batch) {
 	for _, q := range b.Requests {
 		if err := q.Stream.LostState(); err != nil {
@@ -294,7 +294,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	for _, r := range w.runners() {
 		if r.abandon(now) {
 			hung = append(hung, r)
-			w.gone.Store(true) // the other runner itself ends all it begins from here on
+			w.gone.Store(true) // the other runner ends its own later work
 		}
 	}
 	if len(hung) == 0 {
@@ -309,7 +309,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	g.addServing(-1)
 	w.hung.Store(int32(len(hung)))
 	n := g.quarantined.Add(1)
-	w.repairs.mu.Lock() // so that no runner begins to wait without having seen w.gone
+	w.repairs.mu.Lock() // so that no runner begins to wait without seeing w.gone
 	w.repairs.changed.Broadcast()
 	w.repairs.mu.Unlock()
 	g.wakeAll()

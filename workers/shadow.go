@@ -37,7 +37,7 @@ type shadow struct {
 	ended bool
 }
 
-// copied is a request with its result.
+// copied is a request and the result.
 type copied struct {
 	frame   stream.Frame
 	outputs []stream.Tensor
@@ -93,7 +93,7 @@ func (e *endpoint) startShadow(m *Manager, old *endpoint) {
 	}
 }
 
-// stopShadow stops the shadow unless next has it, too.
+// stopShadow stops the shadow unless next has the same shadow.
 func (e *endpoint) stopShadow(next *endpoint) {
 	if s := e.shadow; s != nil && (next == nil || next.shadow != s) {
 		s.mu.Lock()
@@ -116,7 +116,7 @@ func newShadow(cfg Shadow, to *Group, budget int64) (*shadow, error) {
 	return s, nil
 }
 
-// copy copies a sampled request that has ended. The request's stream is locked.
+// copy copies a sampled, ended request. The request's stream is locked.
 func (s *shadow) copy(r *stream.Request) {
 	res := r.Result()
 	// other requests have no input any more, were not run, or must not be repeated

@@ -72,8 +72,8 @@ func (w *counting) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// Stages see the outputs of a worker that leaves the outputs to the batch, and of a worker that finishes its
-// requests. The states of a stage and of the worker are separate, and both end with the stream.
+// Stages see the outputs of a worker that leaves outputs to the batch, and of a worker that finishes its requests.
+// The states of a stage and of the worker are separate, and both end with the stream.
 func TestStageOfAStatefulWorker(t *testing.T) {
 	for _, kind := range []string{"counting", "finishing"} {
 		t.Run(kind, func(t *testing.T) { stageOf(t, kind) })

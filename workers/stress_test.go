@@ -35,7 +35,7 @@ type chaos struct {
 
 	limit time.Duration
 	in    atomic.Bool
-	turn  chan struct{} // of a worker that gets batches ahead
+	turn  chan struct{} // turn of a worker with batches ahead
 	dead  bool          // under turn
 }
 
@@ -480,7 +480,7 @@ func TestStress(t *testing.T) {
 	stress(t, "chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "affine", "identity")
 }
 
-// TestStressAhead is the same with workers that get batches ahead.
+// TestStressAhead repeats the storm with workers that get batches ahead.
 func TestStressAhead(t *testing.T) {
 	stress(t, "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image")
 }

@@ -12,14 +12,14 @@ import (
 	"millrace/stream"
 )
 
-// The bounds on unloaded models that are still reported.
+// The bounds on unloaded models in reports.
 const (
 	keepEnded = 5 * time.Minute // long enough for several scrapes to see the last counts
 	maxEnded  = 32              // models and versions
 )
 
-// totals are the counters of one model and version. The groups that serve the model and version in sequence, or at
-// the same time during a swap, share the counters, so that reported counters never decrease.
+// totals are the counters of one model and version, shared by the groups of the model and version (in sequence, or at
+// the same time during a swap), so that reported counters never decrease.
 type totals struct {
 	frames    stream.FrameCounts
 	restarts  atomic.Uint64

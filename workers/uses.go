@@ -13,7 +13,7 @@ import (
 
 // Use is a model used by another model.
 type Use struct {
-	At      string // the setting that names the model, such as steps.crop
+	At      string // the setting with the model's name, such as steps.crop
 	Model   string
 	Version string // "" = any
 }
@@ -82,8 +82,8 @@ func (c *common) outdated() bool {
 	return reason != nil && stream.CodeOf(*reason) == stream.Conflict
 }
 
-// unready returns why the model cannot serve although its workers run: the reason of a worker, or a used model that
-// cannot serve; nil = the model can serve.
+// unready returns the reason of a model that cannot serve although its workers run: the reason of a worker, or an
+// unready used model; nil = the model can serve.
 func (c *common) unready() error {
 	if reason := c.lacks.Load(); reason != nil {
 		return *reason

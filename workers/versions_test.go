@@ -129,8 +129,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A request without a version whose chosen version has gone is served by another version; a request that names the
-// version is refused.
+// When the version chosen for a request has gone, another version answers; a request that names the version is
+// refused.
 func TestChosenVersionIsGone(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2"})
@@ -151,7 +151,7 @@ func TestChosenVersionIsGone(t *testing.T) {
 	}
 }
 
-// One unload undoes one load: added workers go alone, configured workers together.
+// One unload undoes one load: added workers go singly, configured workers together.
 func TestUnloadUndoesALoad(t *testing.T) {
 	r, s := newShelf(t)
 	s.put("m", workers.Config{Kind: "faulty", Version: "1", Instances: 3})
@@ -403,8 +403,8 @@ func TestShadow(t *testing.T) {
 	})
 }
 
-// A shadow answers only requests that name the shadow, also when no other version can serve; a weight that would send
-// requests to the shadow is refused.
+// A shadow answers only requests that name the shadow, even when no other version can serve; a weight for a shadow is
+// refused.
 func TestShadowAnswersNoClient(t *testing.T) {
 	r, s := newShelf(t)
 	shadow := workers.Shadow{Version: "3", Sample: 1}

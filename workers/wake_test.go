@@ -17,7 +17,7 @@ import (
 // A worker that parks while frames wait would leave a frame without an ending: no timer would find the frame later.
 // Every producer waits for an answer before continuing, so that the workers park all the time.
 func TestNoWakeUpIsLost(t *testing.T) {
-	defer toldPrograms(t) // so that other tests see only their own programs
+	defer toldPrograms(t) // keeps the programs away from other tests
 	for _, kind := range []string{"identity", "affine", "program", "program-affine"} {
 		for _, n := range []int{1, 2, 4} {
 			r := newRig(t)
@@ -65,8 +65,8 @@ func (a answers) Push(r *stream.Result) {
 
 func (answers) Done(stream.CloseReason) {}
 
-// As above, with added, removed and broken workers, and with fewer batches than workers: a leaving worker must leave
-// its batch and its work to other workers.
+// As above, with added, removed and broken workers, and with fewer batches than workers: a leaving worker must pass
+// on its batch and its work.
 func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 	for _, kind := range []string{"faulty", "program"} {
 		for _, buffers := range []int{1, 9} {
@@ -123,7 +123,7 @@ func leave(t *testing.T, kind string, buffers int) {
 // In a synctest bubble a lost wake-up is a deadlock, which synctest reports. Time
 // passes only when all goroutines wait.
 func TestParkingInABubble(t *testing.T) {
-	defer toldPrograms(t) // so that other tests see only their own programs
+	defer toldPrograms(t) // keeps the programs away from other tests
 	for _, worker := range []string{"faulty", "program", "program-affine"} {
 		parkInABubble(t, worker)
 	}
@@ -171,7 +171,7 @@ func parkInABubble(t *testing.T, worker string) {
 	}
 }
 
-// Abandoning a hung run that holds the only batch makes room for another batch.
+// Abandoning a hung run with the only batch makes room for another batch.
 func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -197,7 +197,7 @@ func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
 	})
 }
 
-// A limit of one batch allows one batch at a time, for any number of workers.
+// A limit of one batch allows one batch at a time, with any number of workers.
 func TestThrottle(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "gauge", Instances: 4, Batching: workers.Batching{Buffers: 2, MaxSize: 1}})

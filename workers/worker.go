@@ -33,7 +33,7 @@ type Worker interface {
 	Init(ctx context.Context, env *Env) (*stream.Model, error)
 	// Allocate allocates the memory that every Run uses.
 	Allocate(ctx context.Context) error
-	// Acquire takes the hardware or starts the process, and warms it up.
+	// Acquire takes and warms up the hardware, or starts the process.
 	Acquire(ctx context.Context) error
 	// Run computes one batch. Each request is ended by the batch's Finish or Fail, or from the batch's Outputs when
 	// Run returns nil; an error of Run ends the remaining requests. The stages after the run see the outputs of
@@ -56,7 +56,7 @@ type Interrupter interface {
 }
 
 // ErrBroken means that an instance cannot run any more, because its process has ended or its device has failed. The
-// group destroys the instance and starts another.
+// group then replaces the instance.
 var ErrBroken = errors.New("the worker is broken")
 
 // ErrNotStarted means that Run has not begun the batch, because the worker is broken: the batch runs again after the
@@ -79,22 +79,22 @@ type Env struct {
 	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
 	Image    *stream.ImageSpec // nil = the worker's own
 	Window   Window            // zero = none
-	Declared Declared          // the inputs and outputs that the model must have
+	Declared Declared          // the required inputs and outputs
 
-	// These are for workers whose requests run through other models, or that bound their runs.
+	// For workers whose requests run through other models, and for workers that bound their runs.
 	Models Models                // finds loaded models
 	Memory *buf.Pool             // of frames
 	Pixels codec.Limits          // of pictures
 	Limit  time.Duration         // limits.run: of a request taken from its batch, and of a batch of a kind with Ahead
-	Step   func(*stream.Step)    // counts a request's work in one step
-	Done   func(*stream.Request) // counts a request taken from its batch, after its ending
+	Step   func(*stream.Step)    // counts the work of one step of a graph for a request
+	Done   func(*stream.Request) // counts a request taken from the batch, after the request's ending
 
-	// These are for workers that run in child processes.
-	// returns the value that all instances of the group share; the first call makes the value
+	// Shared, Processes and Programs are for workers in child processes. Shared returns a value shared by all
+	// instances of the group; the first call makes the value.
 	Shared    func(make func() any) any
 	Processes *Processes        // counts the processes
 	Programs  *confine.Programs // confines the processes; nil = no confinement
-	// Requested are the parameters set by a load request, which are also in Settings.
+	// Requested are the parameters of a load request; Settings contains Requested, too.
 	Requested stream.Params
 	// Public returns an error for an address that a load request must not name; nil = every address is allowed.
 	Public func(netip.Addr) error
@@ -140,9 +140,9 @@ type Kind struct {
 	// Such a kind bounds the time of each batch itself, by Env.Limit, because only the kind knows the begin of a
 	// batch (batching.Batch.Begin) and the time spent waiting for others (batching.Batch.Extend).
 	Ahead bool
-	// Outward means that the kind's models connect to machines named by settings: such settings come from the
-	// server's configuration, or one by one as parameters of a load request, but not from a configuration or files
-	// sent by a load request.
+	// Outward means that models of the kind connect to machines named by settings. The settings then come from the
+	// server's configuration, or one by one as parameters of a load request, but not from a configuration or files of
+	// a load request.
 	Outward bool
 	// Machine are the names of the parameters that choose the machine's resources for the model's programs, such as
 	// an interpreter. No request sets Machine parameters: a file sent by a request for a model of the server keeps
@@ -214,8 +214,8 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 	return ptr, setting.Join(errs...)
 }
 
-// unknown returns the error for a parameter unknown to the kind. others are the names of the model settings that can
-// be set in the same place.
+// unknown returns the error for a parameter unknown to the kind. others are the names of model settings allowed in
+// the same place.
 func (k Kind) unknown(name string, t *setting.Table, others ...string) error {
 	own := t.Below("")
 	hint := setting.SuggestPath(name, append(slices.Clone(own), others...))

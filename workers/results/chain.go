@@ -8,28 +8,27 @@ import (
 	"millrace/stream/buf"
 )
 
-// Chain is the stages of one worker, in the order in which outputs pass through them.
-// Only the worker's goroutine uses it.
+// Chain has the stages of one worker, in the order of processing. Only the worker's goroutine uses a Chain.
 type Chain struct {
 	stages []Stage
-	model  *stream.Model // as clients see it
+	model  *stream.Model // as seen by clients
 	tools  Tools
 
-	frame  *stream.Request // the last one that was passed to After
+	frame  *stream.Request // the last frame passed to After
 	cut    cutter
-	counts []int // how many outputs each stage returned for it
+	counts []int // number of outputs of each stage for frame
 }
 
-// Tools are what a chain needs of its worker.
+// Tools are the functions of a worker used by the worker's chain.
 type Tools struct {
 	// Picture decodes a frame's picture: see Env.
 	Picture func(r *stream.Request, to codec.Target, dst []byte) (codec.Placed, error)
-	// Skipped is called for a frame that is answered without a run, before it ends.
+	// Skipped is called for a frame answered without a run, before the frame ends.
 	Skipped func(r *stream.Request)
 }
 
-// New makes the stages that parts turn on, for a worker that computes m, and returns
-// the model as clients see it. Without any stage the chain is nil and the model m.
+// New makes the stages turned on by parts, for a worker that computes m, and returns the model as seen by clients.
+// Without any stage the chain is nil and the model m.
 func New(parts []any, m *stream.Model, tools Tools) (*Chain, *stream.Model, error) {
 	seen := *m
 	env := &Env{Worker: m, Model: &seen, Picture: tools.Picture}
@@ -51,13 +50,13 @@ func New(parts []any, m *stream.Model, tools Tools) (*Chain, *stream.Model, erro
 	return c, &seen, nil
 }
 
-// Transforms reports whether a stage makes other outputs from the worker's.
+// Transforms reports whether a stage changes the worker's outputs.
 func (c *Chain) Transforms() bool {
 	return c != nil && slices.ContainsFunc(c.stages, func(s Stage) bool { return s.After != nil })
 }
 
-// Before calls the stages' Before for a frame that is about to be prepared, and reports
-// whether one of them has ended it.
+// Before calls the stages' Before for a frame before the frame's preparation, and reports whether a stage has ended
+// the frame.
 func (c *Chain) Before(r *stream.Request) (ended bool) {
 	defer func() {
 		if x := recover(); x != nil {
@@ -76,12 +75,12 @@ func (c *Chain) Before(r *stream.Request) (ended bool) {
 	return false
 }
 
-// answer ends r with a, after the stages from number next on have processed it.
+// answer ends r with a, after the processing by the stages from number next on.
 func (c *Chain) answer(r *stream.Request, a Answer, next int) bool {
 	outputs, err := c.after(r, Outputs{Tensors: a.Outputs}, next)
 	if err != nil {
 		a.Lease.Release()
-		return false // its run will return the error
+		return false // the run of r will return the error
 	}
 	contiguous := len(outputs) == len(a.Outputs)
 	if !contiguous { // added outputs are valid until the next call only
@@ -102,13 +101,13 @@ func (c *Chain) answer(r *stream.Request, a Answer, next int) bool {
 	return true
 }
 
-// AllRows as a row says that all rows of the outputs are the frame's.
+// AllRows as a row means that the frame has all rows of the outputs.
 const AllRows = -1
 
 // After makes the result of r from the worker's outputs; r has the rows from row on.
 // The result is valid until the next call.
 func (c *Chain) After(r *stream.Request, outputs []stream.Tensor, row int) (out []stream.Tensor, err error) {
-	defer func() { // outputs for which a stage panics fail one request
+	defer func() { // a stage's panic fails only this request
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "output", "a stage after the run of model %s panicked: %v", r.Stream.Model().Name, x)
 		}
@@ -134,10 +133,9 @@ func (c *Chain) after(r *stream.Request, in Outputs, first int) ([]stream.Tensor
 	return in.Tensors, nil
 }
 
-// Answered passes a result to the stages before it is sent. lease is the memory under
-// its outputs.
+// Answered passes a result to the stages before the result is sent. lease is the memory of outputs.
 func (c *Chain) Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf) {
-	through := c.frame == r // otherwise the worker has answered it itself
+	through := c.frame == r // otherwise the worker has answered r itself
 	c.frame = nil
 	for i, s := range c.stages {
 		switch {

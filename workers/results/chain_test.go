@@ -10,7 +10,7 @@ import (
 	"millrace/workers/results"
 )
 
-// The stages of these tests are on when the test sets them.
+// The test turns the following stages on.
 type first struct{ named }
 type second struct{ named }
 type third struct{ named }
@@ -47,7 +47,7 @@ func on(s results.Stage, make func(*results.Env) error) named {
 	return named{Stage: s, Make: make, Is: true}
 }
 
-// add returns a stage after runs that adds an output of that name.
+// add returns the After function of a stage that adds an output called name.
 func add(name string) func(*stream.Request, results.Outputs) ([]stream.Tensor, error) {
 	data := []byte{0}
 	return func(_ *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
@@ -64,7 +64,7 @@ func names(outputs []stream.Tensor) string {
 	return strings.Join(all, " ")
 }
 
-// queue and sink belong to a stream whose requests the test takes itself.
+// queue and sink belong to a stream without a worker: the test itself takes the requests.
 type queue struct{}
 
 func (queue) Enqueue(*stream.Stream, any) {}
@@ -100,8 +100,7 @@ func TestNoStages(t *testing.T) {
 	}
 }
 
-// Outputs pass through the stages in the order of their registration, and each gets in
-// the end the outputs that it returned.
+// Outputs pass through the stages in the order of registration, and each stage gets its own outputs in Answered.
 func TestOrder(t *testing.T) {
 	var told []string
 	tell := func(who string) func(*stream.Request, []stream.Tensor, *buf.Buf) {
@@ -134,15 +133,14 @@ func TestOrder(t *testing.T) {
 		t.Fatalf("%s, %v", names(out), err)
 	}
 	c.Answered(r, out, nil)
-	c.Answered(r, []stream.Tensor{{Name: "own"}}, nil) // of a worker that answers itself
+	c.Answered(r, []stream.Tensor{{Name: "own"}}, nil) // of a worker that answers requests itself
 	want := "first: raw a, second: raw a, third: raw a c, first: own, second: own, third: own"
 	if got := strings.Join(told, ", "); got != want {
 		t.Fatalf("%s\nwant %s", got, want)
 	}
 }
 
-// An answer before a run passes through the later stages, and outputs that these added
-// stay as they were sent.
+// An answer before a run passes through the later stages, and the outputs added by later stages stay as sent.
 func TestAnswerBeforeARun(t *testing.T) {
 	mem := buf.NewPool(0)
 	lease, _ := mem.Copy([]byte("known"))
@@ -199,7 +197,6 @@ func TestAnswerThatFails(t *testing.T) {
 	}
 }
 
-// A panic ends only one frame.
 func TestPanics(t *testing.T) {
 	c, m, err := results.New([]any{&first{on(results.Stage{
 		Before: func(r *stream.Request) (results.Answer, bool) { panic("as told") },
@@ -239,8 +236,7 @@ func TestStagesCostNoMemory(t *testing.T) {
 	}
 }
 
-// Each stage has its own place in a stream, and a model with such stages runs one frame
-// of a stream at a time.
+// Each stage has its own place in a stream, and a model with such places runs one frame of a stream at a time.
 func TestSlots(t *testing.T) {
 	var slots []results.Slot
 	take := func(env *results.Env) error {

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Outputs are tensors with the rows of a batch; those from Row on belong to a frame.
-// Frame returns only that frame's rows.
+// Outputs are tensors with the rows of a batch; the rows from Row on belong to a frame. Frame returns only the
+// frame's rows.
 type Outputs struct {
 	Tensors []stream.Tensor
 	Row     int
@@ -16,8 +16,8 @@ type Outputs struct {
 	cut *cutter // nil: all rows are the frame's
 }
 
-// Frame returns the rows of r, valid until the next call, except for the shapes, which
-// are never written again. It returns an error when a tensor does not have these rows.
+// Frame returns the rows of r, valid until the next call, except the shapes, which are never written again. A tensor
+// without the rows is an error.
 func (o Outputs) Frame(r *stream.Request) ([]stream.Tensor, error) {
 	if o.cut == nil {
 		return o.Tensors, nil
@@ -28,7 +28,7 @@ func (o Outputs) Frame(r *stream.Request) ([]stream.Tensor, error) {
 // cutter takes the rows of a frame out of the outputs of a batch.
 type cutter struct {
 	out    []stream.Tensor
-	shapes [][]int // by output: the shapes of the previous frame, which results share
+	shapes [][]int // by output: the shapes of the previous frame, shared by results
 }
 
 func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error) {
@@ -50,7 +50,7 @@ func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error
 	return c.out, nil
 }
 
-// shape returns [n, dims...]: the shape of the previous frame if it is the same.
+// shape returns [n, dims...], reusing an equal shape of the previous frame.
 func (c *cutter) shape(i, n int, dims []int) []int {
 	for len(c.shapes) <= i {
 		c.shapes = append(c.shapes, nil)
@@ -61,7 +61,7 @@ func (c *cutter) shape(i, n int, dims []int) []int {
 	return c.shapes[i]
 }
 
-// rowsOf returns the data of n rows of t, whose size has been checked.
+// rowsOf returns the data of n rows of t. The caller has checked the size of t.
 func rowsOf(t *stream.Tensor, row, n int) []byte {
 	if t.Datatype != stream.Bytes {
 		size := len(t.Data) / t.Shape[0]

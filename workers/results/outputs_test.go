@@ -8,8 +8,8 @@ import (
 	"millrace/workers/results"
 )
 
-// A stage gets the rows of its frame out of a batch, and the next stage gets the first
-// one's outputs. Results share the shapes.
+// A stage gets the rows of its frame out of a batch, and the next stage gets the outputs of the first stage. Results
+// share the shapes.
 func TestFrame(t *testing.T) {
 	text := stream.Tensor{Name: "t", Datatype: stream.Bytes, Shape: []int{3, 2}, Data: []byte("\x01\x00\x00\x00a\x00\x00\x00\x00\x02\x00\x00\x00bc\x01\x00\x00\x00d\x00\x00\x00\x00\x01\x00\x00\x00e")}
 	numbers := func(rows int) stream.Tensor {

@@ -11,7 +11,7 @@ import (
 // Settings are the settings of a kind of stage: a tagged struct (see internal/setting).
 type Settings interface {
 	On() bool        // reports whether the stage is on
-	Validate() error // checks what the bounds in the tags do not; settings that are not set are zero
+	Validate() error // checks rules beyond the tags' bounds; unset settings are zero
 }
 
 // Kind is a kind of stage.
@@ -22,8 +22,8 @@ type Kind struct {
 	create   func(parts []any, env *Env) (s Stage, on bool, err error)
 }
 
-// NewKind returns a kind of stage with settings S, in a section of the configuration of
-// every model. create makes the stage of one worker; its errors name the setting.
+// NewKind returns a kind of stage with settings S, in a section of every model's configuration. create makes the
+// stage of one worker; errors of create name the setting.
 func NewKind[S Settings](section string, create func(settings S, env *Env) (Stage, error)) Kind {
 	return Kind{
 		name:     reflect.TypeFor[S]().String(),
@@ -49,8 +49,8 @@ func NewKind[S Settings](section string, create func(settings S, env *Env) (Stag
 
 var kinds []Kind
 
-// Register adds kinds of stages, in the order in which outputs pass through them. It
-// panics when one is registered already. Call it from init.
+// Register adds kinds of stages, in the order of processing. Register panics for an already registered kind. Call
+// Register from init.
 func Register(list ...Kind) {
 	for _, k := range list {
 		if slices.ContainsFunc(kinds, func(o Kind) bool { return o.name == k.name }) {
@@ -61,8 +61,7 @@ func Register(list ...Kind) {
 	}
 }
 
-// Validate returns all errors in the settings of stages, other than values out of
-// bounds.
+// Validate returns all errors in the settings of stages, except values out of bounds.
 func Validate(parts []any) error {
 	var errs []error
 	for _, k := range kinds {

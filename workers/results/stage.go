@@ -6,34 +6,31 @@ import (
 	"millrace/stream/buf"
 )
 
-// Stage is a stage of one worker. A function that is nil is not called; all are called
-// in the worker's goroutine.
+// Stage is a stage of one worker. A nil function is not called; all functions run in the worker's goroutine.
 type Stage struct {
-	// Before may answer a frame that is about to be prepared for a run, which then does
-	// not run. Later stages process the answer like a result.
+	// Before may answer a frame instead of a run, before the frame's preparation. Later stages process the answer
+	// like a result.
 	Before func(r *stream.Request) (a Answer, ok bool)
-	// After makes a frame's outputs from those of the worker, or of the stage before.
-	// They are valid until the next call, except for the shapes, which are never
-	// written again.
+	// After makes a frame's outputs from the outputs of the worker, or of the stage before. The new outputs are valid
+	// until the next call, except the shapes, which are never written again.
 	After func(r *stream.Request, in Outputs) ([]stream.Tensor, error)
-	// Answered gets the outputs of this stage before they are sent. Their data are in
-	// lease, which a stage that keeps them retains; the slice is valid during the call.
-	// It is not called for frames that were answered before a run.
+	// Answered gets the outputs of this stage before the outputs are sent. lease is the memory of the data: a stage
+	// that keeps data retains lease; the slice is valid during the call. Answered is not called for frames answered
+	// before a run.
 	Answered func(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 }
 
-// Answer is an answer to a frame that need not run. Later stages may add outputs to it
-// but not change these.
+// Answer is an answer to a frame without a run. Later stages may add outputs but not change the given outputs.
 type Answer struct {
 	Outputs []stream.Tensor
-	Lease   *buf.Buf // the memory under Outputs; the frame's result takes it over
+	Lease   *buf.Buf // the memory of Outputs; the frame's result takes ownership
 }
 
-// Env has what a stage is made from.
+// Env has the arguments for making a stage.
 type Env struct {
-	Worker *stream.Model // what the worker computes
-	// Model is what clients see after the stages before. A stage changes it to describe
-	// its own outputs.
+	Worker *stream.Model // outputs of the worker
+	// Model is the model as seen by clients after the earlier stages. A stage changes Model to describe its own
+	// outputs.
 	Model   *stream.Model
 	Decoded bool // an earlier stage makes results from the worker's outputs
 	// Picture decodes a frame's picture, for comparisons.
@@ -42,16 +39,15 @@ type Env struct {
 	slots int
 }
 
-// Slot returns a place in every stream that only this stage uses. With a slot, the
-// frames of one stream run one at a time.
+// Slot returns a place in every stream for this stage alone. With a slot, the frames of one stream run one at a time.
 func (e *Env) Slot() Slot {
 	e.Model.Stateful = true
 	e.slots++
 	return Slot(e.slots - 1)
 }
 
-// Slot is where a stage keeps its state of a stream. One-shot requests come from
-// different callers: nothing must be kept for them.
+// Slot is the place of a stage's state in a stream. One-shot requests come from different callers: a stage must keep
+// no state for them.
 type Slot int
 
 type slotValue struct {
@@ -59,7 +55,7 @@ type slotValue struct {
 	release func(any)
 }
 
-// Get returns what Set kept with r's stream.
+// Get returns the value kept by Set in r's stream.
 func (s Slot) Get(r *stream.Request) any {
 	if all, _ := r.StageState().(*[]slotValue); all != nil && int(s) < len(*all) {
 		return (*all)[s].value

@@ -1,5 +1,5 @@
-// Package gate answers a frame that looks like the last frame of its stream that was
-// run, with the result of that frame.
+// Package gate answers a frame that looks like the last run frame of the stream with the result of the last run
+// frame.
 package gate
 
 import (
@@ -14,18 +14,19 @@ import (
 	"millrace/workers/results"
 )
 
-// Settings say which frames of a stream are run. With the zero value every frame is.
+// Settings select the frames of a stream to run. The zero value runs every frame.
 type Settings struct {
 	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" advanced:"yes" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
 	Refresh time.Duration `yaml:"refresh" default:"1s" advanced:"yes" help:"longest time between two runs, by the frames' own times when frames have times"`
 }
 
-// On reports whether there is a gate.
+// On reports whether the gate is on.
 func (s Settings) On() bool { return s.Changed != 0 }
 
-// Validate refuses the other settings when there is no gate.
+// Validate refuses all other settings while the gate is off.
 func (s Settings) Validate() error {
-	if f, _ := setting.Of("gate", &s).Find("gate.refresh"); s.Changed == 0 && s.Refresh > 0 && f.String() != f.Default { // which may have been filled in
+	// Refresh may be a filled-in default
+	if f, _ := setting.Of("gate", &s).Find("gate.refresh"); s.Changed == 0 && s.Refresh > 0 && f.String() != f.Default {
 		return stream.Errorf(stream.InvalidArgument, "gate.refresh", "is set without gate.changed, the share of the picture that must change for a run")
 	}
 	return nil
@@ -34,17 +35,18 @@ func (s Settings) Validate() error {
 // Stage is the kind of stage, configured in the section gate.
 var Stage = results.NewKind("gate", newGate)
 
-// Pictures are compared by their brightness, at a size for which JPEG needs only a part
-// of the decoding, and at which single noisy pixels are averaged.
+// Pictures are compared by brightness, at a small size: JPEG needs only a part of the decoding, and single noisy
+// pixels are averaged.
 const (
 	thumbWidth, thumbHeight = 80, 60
-	noise                   = 8         // of 255: smaller differences do not count
-	maxKept                 = 256 << 10 // bytes of a result that a stream keeps; a larger one is not kept, so that the next frame runs
+	noise                   = 8 // of 255: smaller differences do not count
+	// bytes of a result kept by a stream; after a larger result the next frame runs
+	maxKept = 256 << 10
 )
 
 type thumbnail [thumbWidth * thumbHeight]byte
 
-// changed returns the share of the picture that differs.
+// changed returns the changed share of the picture.
 func (a *thumbnail) changed(b *thumbnail) float64 {
 	n := 0
 	for i := range a {
@@ -63,7 +65,7 @@ type gate struct {
 	thumbnail thumbnail // of the current frame
 }
 
-// newGate makes the gate of a worker, unless frames of its model cannot be skipped.
+// newGate makes the gate of a worker, unless frames of the model cannot be skipped.
 func newGate(s Settings, env *results.Env) (results.Stage, error) {
 	bad := func(format string) (results.Stage, error) {
 		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "gate", format, env.Model.Name)
@@ -80,8 +82,8 @@ func newGate(s Settings, env *results.Env) (results.Stage, error) {
 	return results.Stage{Before: g.before, Answered: g.answered}, nil
 }
 
-// before answers r with the result of the last frame that was run, if r looks like it.
-// If not, r replaces that frame.
+// before answers r with the result of the last run frame, if r looks like the last run frame. Otherwise r becomes the
+// last run frame.
 func (g *gate) before(r *stream.Request) (a results.Answer, ok bool) {
 	if r.Codec == stream.Tensors || r.Stream.Options().OneShot {
 		return a, false
@@ -105,7 +107,7 @@ func (g *gate) before(r *stream.Request) (a results.Answer, ok bool) {
 	return results.Answer{Outputs: last.outputs, Lease: last.lease.Retain()}, true
 }
 
-// answered keeps the outputs of a frame for later ones that look the same.
+// answered keeps the outputs of a frame for later frames with the same look.
 func (g *gate) answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf) {
 	last, _ := g.lastRuns.Get(r).(*lastRun)
 	if last == nil || last.awaited != r {
@@ -117,10 +119,10 @@ func (g *gate) answered(r *stream.Request, outputs []stream.Tensor, lease *buf.B
 	}
 }
 
-// lastRun is the last frame of a stream that was run, and its result.
+// lastRun is the last run frame of a stream, with the result.
 type lastRun struct {
 	thumbnail     thumbnail
-	awaited       *stream.Request // the request whose result is awaited, or nil
+	awaited       *stream.Request // the request with an awaited result, or nil
 	seq           uint64
 	captured      int64 // microseconds of the client's clock
 	received      stream.Instant
@@ -133,7 +135,7 @@ type lastRun struct {
 	lease   *buf.Buf // of outputs; nil while there is no result
 }
 
-// begin replaces the frame by one that is about to run.
+// begin replaces the frame by a frame that will run.
 func (l *lastRun) begin(r *stream.Request, t *thumbnail, p codec.Placed) {
 	l.releaseResult()
 	l.thumbnail, l.awaited = *t, r
@@ -148,8 +150,7 @@ func (l *lastRun) releaseResult() {
 	lease.Release()
 }
 
-// canAnswer reports whether the result is right for r too, provided that the pictures
-// look the same.
+// canAnswer reports whether the result also fits r, provided that the pictures look the same.
 func (l *lastRun) canAnswer(r *stream.Request, p codec.Placed, refresh time.Duration) bool {
 	age := l.age(r)
 	return l.lease != nil && !r.Must && !r.Discontinuity && l.flushes == r.Flushes &&
@@ -157,9 +158,8 @@ func (l *lastRun) canAnswer(r *stream.Request, p codec.Placed, refresh time.Dura
 		l.region == r.Region && maps.Equal(l.params, r.Params)
 }
 
-// age returns how much older than r the frame is: by the client's clock, so that the
-// speed at which a recording is played does not matter, or by the server's where the
-// client's clock stands still or is not given.
+// age returns how much older than r the frame is: by the client's clock, so that the playback speed of a recording
+// does not matter, or by the server's clock if the client's clock stands still or is not given.
 func (l *lastRun) age(r *stream.Request) time.Duration {
 	if r.CaptureUS == l.captured {
 		return r.Timing.Received.Sub(l.received)

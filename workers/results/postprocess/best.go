@@ -2,15 +2,15 @@ package postprocess
 
 import "slices"
 
-// candidate is a possible result with a score; x1 to y2 are its box in pixels of the
-// model's input, if it has one.
+// candidate is a possible result with a score; x1 to y2 are the corners of a box, if any, in pixels of the model's
+// input.
 type candidate struct {
 	x1, y1, x2, y2 float32
 	score          float32
 	class, index   int32
 }
 
-// order sorts the higher score first, and of equal ones the lower index.
+// order sorts by descending score, and equal scores by ascending index.
 func order(a, b candidate) int {
 	switch {
 	case a.score > b.score:
@@ -21,8 +21,8 @@ func order(a, b candidate) int {
 	return int(a.index - b.index)
 }
 
-// best keeps the limit best of the candidates that are added to it by ascending index.
-// They are not sorted: once it is full, it is a heap with the worst first.
+// best keeps the best candidates, at most limit, of all candidates added by ascending index. The candidates are
+// unsorted; a full best is a heap with the worst candidate first.
 type best struct {
 	candidates []candidate
 	limit      int
@@ -30,8 +30,7 @@ type best struct {
 
 func newBest(limit int) best { return best{make([]candidate, 0, limit), limit} }
 
-// accepts reports whether a candidate with this score, and an index above all others,
-// would be kept.
+// accepts reports whether best would keep a candidate with this score and an index above all others.
 func (b *best) accepts(score float32) bool {
 	return len(b.candidates) < b.limit || score > b.candidates[0].score
 }
@@ -68,8 +67,7 @@ func (b *best) sink(i int) {
 	}
 }
 
-// drain returns the candidates, best first, and empties b. They are valid until the
-// next one is added.
+// drain returns the candidates, best first, and empties b. The candidates are valid until the next add.
 func (b *best) drain() []candidate {
 	candidates := b.candidates
 	b.candidates = b.candidates[:0]
@@ -77,9 +75,8 @@ func (b *best) drain() []candidate {
 	return candidates
 }
 
-// suppress returns at most limit of the candidates, best first, without those that
-// overlap a better one of their class by more than iou, as overlap says. candidates are sorted,
-// and overwritten.
+// suppress returns at most limit candidates, best first, without each candidate that overlaps a better candidate of
+// the same class by more than iou, as measured by overlap. candidates are sorted, and overwritten.
 func suppress(candidates []candidate, iou float64, limit int, overlap func(a, b *candidate, iou float64) bool) []candidate {
 	if iou >= 1 {
 		return candidates[:min(limit, len(candidates))]

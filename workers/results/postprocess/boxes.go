@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// boxes reads boxes [n, 4] with scores [n] or [n, classes], and with their classes [n]
-// if there is such a tensor.
+// boxes reads boxes [n, 4] with scores [n] or [n, classes], and with classes [n] if the model has a tensor of
+// classes.
 type boxes struct {
 	*boxList
 	set    *Boxes
@@ -73,8 +73,8 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	return k, nil
 }
 
-// freeBoxes says how to use an output whose number of columns the model's file leaves free, so that the file does not tell
-// whether the output has boxes. name is the output that the settings name.
+// freeBoxes tells how to use an output with a free number of columns: from the model's file alone, the output may or
+// may not have boxes. name is the output named by the settings.
 func (f *finder) freeBoxes(name string) string {
 	for _, s := range f.model.Outputs {
 		if name == "" && isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[1] < 0 {
@@ -145,7 +145,7 @@ func (k *boxes) badRows(r *raw, got, boxes int) error {
 	return stream.Errorf(stream.Internal, "outputs."+r.spec.Name+".shape", "has %d rows for %d boxes", got, boxes)
 }
 
-// row adds the boxes of one row. index is nil when the scores have the class.
+// row adds the boxes of one row. index is nil when each class has a score.
 func (k *boxes) row(places, scores, index []float32, classes int) {
 	for i := 0; len(places) >= 4; i++ {
 		class, score := k.score(scores[:classes], index == nil)
@@ -161,8 +161,8 @@ func (k *boxes) row(places, scores, index []float32, classes int) {
 	k.end()
 }
 
-// score returns the class of a box, counted after the background, and its score; the
-// class is -1 when the box has none. each says that there is a score for each class.
+// score returns the class of a box, counted after the background, and the score; class -1 means no class. each means
+// that each class has a score.
 func (k *boxes) score(values []float32, each bool) (int, float32) {
 	skipped := 0
 	if each {
@@ -181,8 +181,8 @@ func (k *boxes) score(values []float32, each bool) (int, float32) {
 	return class, score
 }
 
-// classAt returns the class in a tensor of classes, counted after the background; -1
-// for the background and for a value that is not a class.
+// classAt returns the class for a number of a tensor of classes, counted after the background; -1 for the background
+// and for a number that is no class.
 func (k *boxes) classAt(v float32) int {
 	if !(v >= 0 && v < maxClass) {
 		return -1

@@ -38,8 +38,8 @@ func TestBoxFormatsUnitsAndMappings(t *testing.T) {
 	}
 }
 
-// six has two boxes that overlap by 0.6, one apart, one with a low score, one with
-// corners in the wrong order and one with NaN.
+// six has two boxes with an overlap of 0.6, a separate box, a box with a low score, a box with swapped corners and a
+// box with NaN.
 var six = []float32{
 	0, 0, 10, 10,
 	0, 0, 10, 6,

@@ -6,16 +6,14 @@ import (
 	"millrace/stream"
 )
 
-// boxList collects the boxes of each row and writes them as tensors, for the kinds
-// boxes and yolo.
+// boxList collects the boxes of each row and writes tensors, for the kinds boxes and yolo.
 //
-//	boxes   FP32  [rows, n, 4]  x1 y1 x2 y2 in pixels of the frame, inside it
+//	boxes   FP32  [rows, n, 4]  x1 y1 x2 y2 in pixels of the frame, inside the frame
 //	scores  FP32  [rows, n]
-//	classes INT64 [rows, n]     when there is more than one
-//	labels  BYTES [rows, n]     when there are names
+//	classes INT64 [rows, n]     with two classes or more
+//	labels  BYTES [rows, n]     with names
 //
-// n is the length of the longest row. Shorter rows end with boxes of zeros with score
-// 0, class -1 and an empty name.
+// n is the length of the longest row. Shorter rows end with boxes of zeros with score 0, class -1 and an empty name.
 type boxList struct {
 	format  string
 	sx, sy  float32 // raw coordinates to pixels of the model's input
@@ -33,12 +31,11 @@ type boxList struct {
 	shapes     shapes
 	data       [4][]byte
 	longest    int              // boxes of a row
-	out        [6]stream.Tensor // with those of the tasks of YOLO
+	out        [6]stream.Tensor // including the tensors of the YOLO tasks
 }
 
-// complete sets the fields that depend on the model. classes is the number of classes,
-// -1 = unknown; output has the boxes; background says that the file of labels must not have a name for the
-// background.
+// complete sets the fields that depend on the model. classes is the number of classes, -1 = unknown; output has the
+// boxes; background forbids a name for the background in the file of labels.
 func (f *boxList) complete(in *finder, classes int, units, output string, background bool) (err error) {
 	if f.sx, f.sy, err = in.scale(units == "normalised"); err != nil {
 		return err

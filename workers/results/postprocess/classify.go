@@ -119,7 +119,7 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 	return out, nil
 }
 
-// check returns the error of a score that is outside of 0..1, such as a logit.
+// check returns an error for a score outside of 0..1, such as a logit.
 func (k *classify) check(values []float32, classes int) error {
 	for at := 0; ; at++ {
 		if at += outside(values[at:]); at >= len(values) {
@@ -131,8 +131,8 @@ func (k *classify) check(values []float32, classes int) error {
 	}
 }
 
-// rank returns the best classes with their scores. Both activations keep the order, so
-// that only the best scores need to be computed.
+// rank returns the best classes with their scores. Both activations keep the order, so only the best scores are
+// computed.
 func (k *classify) rank(values []float32) []candidate {
 	k.best.candidates = k.best.candidates[:0]
 	for i, v := range values {

@@ -48,8 +48,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestClassifyLogits: scores outside of 0..1 are an error that names the setting, also below 0 and behind values that are no numbers. With an
-// activation, every number is a score.
+// TestClassifyLogits: scores outside of 0..1 are an error that names the setting, also below 0 and behind values that
+// are no numbers. With an activation, every number is a score.
 func TestClassifyLogits(t *testing.T) {
 	for _, raw := range [][]float32{{0.1, 0.2, 2.5}, {-0.5, 0.2, 0.3}, {nan, inf, -3}, {0, 0, 0, 0, 0, 9}} {
 		m, in := modelOf(spec("out", 3)), tensor("out", raw, len(raw)/3, 3)

@@ -8,9 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// Config configures the results of a model: exactly one kind of result may be set.
-// Without one there is no such stage. Zero fields of a kind take their defaults. A raw
-// tensor without a name is found by its shape.
+// Config configures the results of a model: at most one kind of result; without a kind the stage is off. Zero fields
+// of a kind take their defaults. A raw tensor without a name is found by shape.
 type Config struct {
 	Labels    string     `yaml:"labels" path:"file" help:"file with one class name per line (classify, boxes, yolo)"`
 	Classify  *Classify  `yaml:"classify"`
@@ -28,7 +27,8 @@ type Classify struct {
 	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation applied to the raw scores: softmax = one class is right; sigmoid = several classes may be right; none = the scores are already from 0 to 1"`
 }
 
-// defaultTopK is the TopK where none is set. It is not filled in, because a TopK above the number of classes is an error.
+// defaultTopK is the default of TopK. withDefaults does not fill TopK in, because a TopK above the number of classes
+// is an error.
 const defaultTopK = 5
 
 // Boxes returns boxes with scores and classes.
@@ -45,8 +45,8 @@ type Boxes struct {
 	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" advanced:"yes" help:"most boxes in a result"`
 }
 
-// YOLO returns the same as Boxes, for models of the YOLO family, and for its tasks masks, key
-// points or corners.
+// YOLO returns the results of Boxes for models of the YOLO family, and masks, key points or corners by the model's
+// task.
 type YOLO struct {
 	Output    string  `yaml:"output" advanced:"yes" help:"tensor of boxes with their scores"`
 	Task      string  `yaml:"task" words:"detect segment pose obb end2end end2end-segment end2end-pose end2end-obb" unset:"that of the metadata in the model's file, else the only one that fits the shape" help:"what the model finds; end2end: the model removes overlapping boxes itself"`
@@ -58,8 +58,8 @@ type YOLO struct {
 	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" advanced:"yes" help:"most boxes in a result"`
 }
 
-// maskThreshold is the Threshold of a mask with one class where none is set. It is not
-// filled in, because masks with several classes have none.
+// maskThreshold is the default Threshold of a mask with one class. withDefaults does not fill Threshold in, because
+// masks with several classes have no threshold.
 const maskThreshold = 0.5
 
 // Masks returns the class of each pixel.
@@ -83,14 +83,13 @@ type Embedding struct {
 	Normalise bool   `yaml:"normalise" advanced:"yes" help:"scale the embedding to length 1"`
 }
 
-// maxCandidates is the most boxes of a row for non-maximum suppression: the best of
-// those above the threshold.
+// maxCandidates is the number of boxes of a row for non-maximum suppression: the best boxes above the threshold.
 const maxCandidates = 1000
 
-// settings are those of one kind of result.
+// settings are the settings of one kind of result.
 type settings interface {
 	build(*finder) (kind, error)
-	named() []string // names of raw tensors that are set
+	named() []string // configured names of raw tensors
 	labelled() bool  // results have names of classes
 }
 
@@ -108,7 +107,7 @@ func (s *Masks) named() []string     { return []string{s.Output} }
 func (s *Keypoints) named() []string { return []string{s.Output, s.Scores} }
 func (s *Embedding) named() []string { return []string{s.Output} }
 
-// chosen returns the kinds of result that are set, with their names.
+// chosen returns the configured kinds of result, with their names.
 func (c Config) chosen() (names []string, all []settings) {
 	add := func(name string, set bool, s settings) {
 		if set {

@@ -4,15 +4,14 @@ import (
 	"millrace/stream"
 )
 
-// Mapping maps pixels of the model's picture to the frame as sent: pixel p is the
-// frame's p*X[0]+X[1], or with Y. Width and Height are the frame's; 0 means that it was
-// sent as a tensor, and results keep the model's pixels.
+// Mapping maps pixels of the model's picture to the frame as sent: pixel p becomes p*X[0]+X[1] in the frame, or with
+// Y. Width and Height are the frame's; 0 means a frame sent as a tensor: results keep the model's pixels.
 type Mapping struct {
 	X, Y          [2]float64
 	Width, Height int
 }
 
-// Decoder makes results from raw tensors. One goroutine at a time may use it.
+// Decoder makes results from raw tensors, for one goroutine at a time.
 type Decoder struct {
 	kind kind
 	part part
@@ -24,15 +23,14 @@ type kind interface {
 	decode(*part) ([]stream.Tensor, error)
 }
 
-// part is the rows of raw tensors that are decoded.
+// part is the decoded range of rows of raw tensors.
 type part struct {
 	tensors   []stream.Tensor
 	row, rows int
 	at        Mapping
 }
 
-// New returns a Decoder for the raw outputs of m. Errors name the setting, and the
-// outputs that the model has.
+// New returns a Decoder for the raw outputs of m. Errors name the setting and the model's outputs.
 func New(c Config, m *stream.Model) (*Decoder, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -52,10 +50,9 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 // Specs returns the outputs of results, without the batch axis.
 func (d *Decoder) Specs() []stream.TensorSpec { return d.kind.specs() }
 
-// Decode makes results from the rows row to row+rows of out, the model's dense outputs
-// with the batch axis in front. The result has rows rows and is valid until the next
-// call, except for the shapes, which are never written again. It returns an error when
-// out differs from what the model declared.
+// Decode makes results from the rows row to row+rows of out, the model's dense outputs with the batch axis in front.
+// The result has rows rows and is valid until the next call, except the shapes, which are never written again. An out
+// that differs from the model's declaration is an error.
 func (d *Decoder) Decode(out []stream.Tensor, row, rows int, at Mapping) ([]stream.Tensor, error) {
 	if row < 0 || rows < 1 {
 		return nil, stream.Errorf(stream.Internal, "rows", "%d rows from row %d are not possible", rows, row)
@@ -74,7 +71,7 @@ func (p Mapping) point(x, y float32) (float32, float32) {
 	return float32(float64(x)*p.X[0] + p.X[1]), float32(float64(y)*p.Y[0] + p.Y[1])
 }
 
-// inside maps a point as point does, and moves it into the frame.
+// inside maps a point like point, and moves the point into the frame.
 func (p Mapping) inside(x, y float32) (float32, float32) {
 	x, y = p.point(x, y)
 	if p.Width > 0 {

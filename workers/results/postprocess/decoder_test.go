@@ -85,8 +85,8 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestListOfTheWholeBatch: an output of an axis that is free, such as YOLOv7's [n, 7], may list what all pictures of a batch
-// have. The error names the setting for it, unless the model has it already.
+// TestListOfTheWholeBatch: an output with a free first axis, such as YOLOv7's [n, 7], may list the boxes of a whole
+// batch. The error names the required setting, unless the model already has the setting.
 func TestListOfTheWholeBatch(t *testing.T) {
 	const setting = "batching.max_size: 1"
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	names := labelFile(t, "a\nb\nc\nd")
-	detections := func(n int) []float32 { // all in one place, or separate
+	detections := func(n int) []float32 { // overlapping, or separate
 		v := make([]float32, 8*40)
 		for i := range 40 {
 			copy(v[8*i:], []float32{float32(i % n * 15), 5, 10, 10, 1, 0.1, 0.9 - float32(i)/100, 0.2})

@@ -10,8 +10,7 @@ import (
 //
 //	embedding FP32 [rows, d]
 //
-// A value that is NaN or infinite becomes 0. A list of zeros has no direction and is
-// not scaled to length 1.
+// NaN and infinite values become 0. A list of zeros has no direction and is not scaled to length 1.
 type embedding struct {
 	raw       *raw
 	normalise bool

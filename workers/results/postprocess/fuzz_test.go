@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// script reads choices from fuzzed bytes; past their end they are 0.
+// script reads choices from fuzzed bytes, followed by zeros.
 type script []byte
 
 func (s *script) next(n int) int {

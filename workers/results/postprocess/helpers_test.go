@@ -119,7 +119,6 @@ func wantShape(t testing.TB, got stream.Tensor, want ...int) {
 	}
 }
 
-// wantError checks an error's code, field and part of its text.
 func wantError(t testing.TB, err error, code stream.Code, field, text string) {
 	t.Helper()
 	e, ok := err.(*stream.Error)

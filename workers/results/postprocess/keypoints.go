@@ -11,12 +11,10 @@ import (
 //
 //	keypoints FP32 [rows, n, k, 3]  x y score, x and y in pixels of the frame
 //
-// It reads [k, 2], [k, 3] with scores, the same for n bodies, or a heat map of each
-// point, [k, height, width]: a tensor whose last dimension is 2 or 3 is not a heat map.
-// The scores of [n, k, 2] may be in a separate tensor, one for each point or each body;
-// without it they are 1. Points may be outside the frame. A point below the threshold
-// keeps its position and has score 0; one with a value that is NaN or infinite is 0 0
-// 0.
+// The input is [k, 2], [k, 3] with scores, the same for n bodies, or a heat map of each point, [k, height, width]: a
+// tensor whose last dimension is 2 or 3 is no heat map. A separate tensor may have the scores of [n, k, 2], one score
+// for each point or each body; without scores every score is 1. Points may be outside the frame. A point below the
+// threshold keeps the position and has score 0; a point with a NaN or infinite value becomes 0 0 0.
 type keypoints struct {
 	raw    *raw
 	scores *raw // or nil
@@ -117,8 +115,7 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 	return append(k.out[:0], stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, bodies, points, 3), Data: k.data}), nil
 }
 
-// each returns the scores, and the number of points that share one of them. Without
-// scores it returns nil.
+// each returns the scores, and the number of points per score. Without scores the slice is nil.
 func (k *keypoints) each(p *part, bodies, points int) (scores []float32, each int, err error) {
 	if k.scores == nil {
 		return nil, 1, nil

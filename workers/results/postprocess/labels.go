@@ -15,9 +15,9 @@ type labels struct {
 
 var unnamed = make([]byte, 4)
 
-// readLabels reads one name per line for at least classes classes (-1 = unknown).
-// Without a file the names are those of the model's file, if it has any. background says that a file with one name more
-// probably has a name for the background, which it must not have.
+// readLabels reads one name per line for at least classes classes (-1 = unknown). Without a file of labels the names
+// come from the model's file, if any. With background, exactly one name too many is an error: probably a name for the
+// background, which must be left out.
 func (f *finder) readLabels(classes int, background bool) (l labels, err error) {
 	list := f.names
 	if f.labels != "" {
@@ -50,7 +50,7 @@ func (l labels) check(classes int) error {
 	return nil
 }
 
-// append appends the name of class as an element, or an empty one when it has no name.
+// append appends the name of class as an element; a class without a name gives an empty element.
 func (l labels) append(dst []byte, class int) []byte {
 	if class < 0 || class >= len(l.names) {
 		return append(dst, unnamed...)

@@ -10,15 +10,15 @@ import (
 // masks returns the class of each pixel and the position of the mask.
 //
 //	mask   UINT8 [rows, height, width]  as large as the raw tensor
-//	region FP32  [rows, 4]              x1 y1 x2 y2 of the area that the mask covers, in
-//	                                    pixels of the frame; outside it for a letterbox
+//	region FP32  [rows, 4]              x1 y1 x2 y2 of the mask's area, in pixels of the
+//	                                    frame; larger than the frame for a letterbox
 //
-// For scores [classes, height, width] a pixel has the class with the highest score; for
-// one class it is 1 where the score reaches the threshold. Integers, and the values of
-// a tensor [height, width], are classes already; other values become 0.
+// For scores [classes, height, width] a pixel has the class with the highest score; with a single class the pixel is
+// 1 where the score reaches the threshold. Integers, and the values of a tensor [height, width], are classes already;
+// other values become 0.
 type masks struct {
 	raw           *raw
-	least         float32 // of one class, before the activation
+	least         float32 // for a single class, before the activation
 	width, height float32 // of the model's input
 
 	most       []float32
@@ -27,8 +27,8 @@ type masks struct {
 	out        [2]stream.Tensor
 }
 
-// tile is the number of pixels that are compared over all classes at once: their best
-// scores stay in the first-level cache.
+// tile is the number of pixels compared over all classes at once, so that the best scores stay in the first-level
+// cache.
 const tile = 2048
 
 func (c *Masks) build(f *finder) (kind, error) {
@@ -105,8 +105,7 @@ func (k *masks) decode(p *part) ([]stream.Tensor, error) {
 		stream.Tensor{Name: "region", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, 4), Data: k.area}), nil
 }
 
-// highest writes the class with the highest score of each pixel; of equal scores it is
-// the first.
+// highest writes the class with the highest score of each pixel; of equal scores the first.
 func (k *masks) highest(mask []byte, values []float32) {
 	n := len(mask)
 	for from := 0; from < n; from += tile {

@@ -24,7 +24,7 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	le := binary.LittleEndian
 	n := len(data) / d.Size()
 	out := resize(scratch, n)
-	if d == stream.Float16 { // the only other type of large tensors
+	if d == stream.Float16 { // large tensors are otherwise FP32
 		for i := range out {
 			out[i] = stream.HalfToFloat32(le.Uint16(data[2*i:]))
 		}

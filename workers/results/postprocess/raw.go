@@ -11,12 +11,11 @@ import (
 // raw reads one raw output of the model.
 type raw struct {
 	spec  stream.TensorSpec
-	index int // where it is expected; the name decides
+	index int // expected index; the name decides
 	wide  []float32
 }
 
-// read returns the rows of p as numbers, valid until the next call, and the shape of
-// one row.
+// read returns the rows of p as numbers, valid until the next call, and the shape of one row.
 func (r *raw) read(p *part) (values []float32, shape []int, err error) {
 	t, err := r.tensor(p)
 	if err != nil {
@@ -67,7 +66,7 @@ type finder struct {
 	labels string // the file
 	model  *stream.Model
 	taken  map[string]bool
-	names  []string // of classes, which the model's file has; nil = none
+	names  []string // of classes, from the model's file; nil = none
 }
 
 func newFinder(kind, labels string, named []string, m *stream.Model) *finder {
@@ -83,8 +82,8 @@ func (f *finder) bad(key, format string, args ...any) error {
 	return stream.Errorf(stream.InvalidArgument, "output."+f.kind+"."+key, format, args...)
 }
 
-// find returns the output called name, or without a name the only remaining one for
-// which fits is true. want describes such outputs.
+// find returns the output called name, or without a name the only remaining output accepted by fits. want describes
+// the accepted outputs.
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	r, err := f.findOptional(key, name, want, fits)
 	if r == nil && err == nil {
@@ -93,8 +92,8 @@ func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool)
 	return r, err
 }
 
-// wholeBatch says what to set for an output that fits if its first dimension is not the batch, as in the list [n, 7] of the
-// boxes of all pictures.
+// wholeBatch tells the required setting for an output that fits only if the first dimension is not the batch, as in
+// the list [n, 7] of the boxes of all pictures.
 func (f *finder) wholeBatch(name string, fits func(stream.TensorSpec) bool) string {
 	if f.model.Axis != stream.FreeAxis || f.model.MaxBatch <= 1 {
 		return ""
@@ -109,7 +108,7 @@ func (f *finder) wholeBatch(name string, fits func(stream.TensorSpec) bool) stri
 	return ""
 }
 
-// findOptional is find for an output that may be absent: then it returns nil.
+// findOptional is find for an optional output: nil = absent.
 func (f *finder) findOptional(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	found := -1
 	for i, s := range f.model.Outputs {
@@ -170,8 +169,8 @@ func (f *finder) size() (width, height int, err error) {
 	return width, height, nil
 }
 
-// scale returns the factors that convert coordinates to pixels of the model's input:
-// its size for normalised coordinates.
+// scale returns the factors from coordinates to pixels of the model's input: the input's size for normalised
+// coordinates.
 func (f *finder) scale(normalised bool) (x, y float32, err error) {
 	if !normalised {
 		return 1, 1, nil

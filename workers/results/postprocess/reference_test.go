@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// The functions below select boxes in the slow and simple way: they sort all and
-// compare all with all.
+// The functions below select boxes in the slow and simple way: sort all boxes, compare each pair.
 type plain struct {
 	box   [4]float64
 	score float32
@@ -89,7 +88,7 @@ func compare(t *testing.T, got map[string]stream.Tensor, at Mapping, rows [][]pl
 	}
 }
 
-// odd returns a score between 0 and 1, or a value that is not a score.
+// odd returns a score between 0 and 1, or an invalid score.
 func odd(rng *rand.Rand) float32 {
 	switch rng.IntN(40) {
 	case 0:
@@ -112,7 +111,7 @@ func share(rng *rand.Rand) float32 {
 	return rng.Float32()
 }
 
-// place returns a box on integer pixels, so that both ways compute it exactly.
+// place returns a box on integer pixels, for exact results of both implementations.
 func place(rng *rand.Rand) (cx, cy, w, h float32) {
 	return float32(rng.IntN(640)), float32(rng.IntN(640)), float32(2 * rng.IntN(60)), float32(2 * rng.IntN(60))
 }

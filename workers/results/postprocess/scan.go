@@ -5,11 +5,10 @@ import (
 	"unsafe"
 )
 
-// reaching returns the first index from i on of a score of at least least, which is
-// above 0, or len(scores). Most scores are far below, so that they are first tested in
-// pairs: without their signs, the bits of floats are ordered like integers, and adding
-// carry sets the sign bit of those from least on. Only the few pairs with a sign bit
-// are compared as floats.
+// reaching returns the first index from i on of a score of at least least, or len(scores). least is above 0. Most
+// scores are far below least, so a fast test of pairs comes first: without signs, the bits of floats are ordered like
+// integers, and adding carry sets the sign bit of exactly the scores from least on. Only the few pairs with a sign
+// bit are compared as floats.
 func reaching(scores []float32, i int, least float32) int {
 	const signs = 1<<63 | 1<<31
 	carry := uint64(1<<31-math.Float32bits(least)) * (1<<32 | 1)
@@ -26,9 +25,9 @@ func reaching(scores []float32, i int, least float32) int {
 	return i
 }
 
-// outside returns the first index of a score that is not within 0..1, by more than
-// scoreSlack, or len(scores). NaN is outside. As in reaching, scores are first tested in pairs:
-// only those with a sign bit, before or after adding carry, are compared as floats.
+// outside returns the first index of a score outside of 0..1 by more than scoreSlack, or len(scores). NaN is outside.
+// As in reaching, a fast test of pairs comes first: only pairs with a sign bit, before or after adding carry, are
+// compared as floats.
 func outside(scores []float32) int {
 	const signs = 1<<63 | 1<<31
 	const limit = 1 + scoreSlack

@@ -2,12 +2,11 @@ package postprocess
 
 import "slices"
 
-// shapes returns shapes that are never written again, since results share them. A shape
-// that was returned before costs no memory.
+// shapes returns shapes that are never written again, because results share shapes. Repeated shapes cost no memory.
 type shapes struct{ made map[shapeKey][]int }
 
 const (
-	maxShapes = 4096 // kept; beyond that all are removed and made again
+	maxShapes = 4096 // kept; at the limit all shapes are removed and made again
 	maxRank   = 5
 )
 

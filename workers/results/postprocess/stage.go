@@ -5,7 +5,7 @@ import (
 	"millrace/workers/results"
 )
 
-// Stage makes results from a worker's outputs; it is configured in the section output.
+// Stage makes results from a worker's outputs; configured in the section output.
 var Stage = results.NewKind("output", newStage)
 
 // On reports whether a kind of result is set.

@@ -2,8 +2,7 @@ package postprocess
 
 import "millrace/stream"
 
-// unitCheck notices coordinates that are not in the unit that the setting units names: results would be in the wrong place
-// and look right.
+// unitCheck notices coordinates in another unit than the setting units: results would be plausible, at wrong places.
 type unitCheck struct {
 	normalised bool
 	setting    string  // the name of the setting units
@@ -12,10 +11,10 @@ type unitCheck struct {
 }
 
 const (
-	// nearCorner is the largest coordinate in pixels up to which all boxes of a frame are taken for normalised boxes, which
-	// may reach somewhat out of the picture.
+	// nearCorner is the largest coordinate, in pixels, at which all boxes of a frame count as normalised boxes, which
+	// may slightly exceed the picture.
 	nearCorner = 1.5
-	// farOutside is the largest normalised coordinate of a box that reaches out of the picture.
+	// farOutside is the largest accepted normalised coordinate of a box that exceeds the picture.
 	farOutside = 8
 )
 
@@ -25,7 +24,7 @@ func (f *finder) unitCheck(units, output string) unitCheck {
 
 func (u *unitCheck) begin() { u.farthest = 0 }
 
-// see takes note of the coordinates of a box or point that is part of the result.
+// see records the coordinates of a box or point of the result.
 func (u *unitCheck) see(coordinates ...float32) {
 	for _, v := range coordinates {
 		if v = max(v, -v); v > u.farthest {
@@ -34,7 +33,7 @@ func (u *unitCheck) see(coordinates ...float32) {
 	}
 }
 
-// check returns an error when no coordinate since begin can be in the unit that is set. Coordinates that are all 0 say nothing.
+// check returns an error when no coordinate since begin fits the configured unit. Coordinates of only 0 are accepted.
 func (u *unitCheck) check() error {
 	switch {
 	case !u.normalised && u.farthest > 0 && u.farthest <= nearCorner:

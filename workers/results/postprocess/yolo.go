@@ -7,8 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// yolo reads boxes of the YOLO family. Its form says what the numbers of a box are: see
-// yoloForm.
+// yolo reads boxes of the YOLO family. form defines the meaning of a box's numbers.
 type yolo struct {
 	*boxList
 	raw   *raw
@@ -16,18 +15,18 @@ type yolo struct {
 	form  yoloForm
 	cells []cell // of each box, for layout yolox
 
-	// The best score of each box of a tensor of columns, and its class.
+	// The best score of each box of a tensor of columns, and the class of the score.
 	most  []float32
 	class []int32
 
-	row    []float32 // the numbers of the row that is decoded
-	n      int       // its boxes
+	row    []float32 // the numbers of the decoded row
+	n      int       // number of boxes in row
 	points []byte    // key points, or corners
 	mask   instanceMask
 }
 
-// scoreSlack is how far a score may be outside of 0..1: by the rounding of quantized models.
-// Such a score counts as 0 or 1.
+// scoreSlack is the accepted distance of a score from 0..1, from the rounding of quantized models. Such a score
+// counts as 0 or 1.
 const scoreSlack = 1.0 / 128
 
 func isScore(v float32) bool { return v >= -scoreSlack && v <= 1+scoreSlack }
@@ -52,7 +51,7 @@ func (c *YOLO) build(f *finder) (kind, error) {
 		k.format = "xyxy"
 	}
 	if k.form.end2end {
-		k.iou = cmp.Or(c.IoU, 1) // the model has left out what overlaps
+		k.iou = cmp.Or(c.IoU, 1) // the model has suppressed overlapping boxes
 	}
 	if k.form.yolox {
 		if c.Units != "pixels" {
@@ -196,8 +195,8 @@ func (k *yolo) rows() error {
 	return nil
 }
 
-// columns reads layout v8 with a column for each box. It reads the scores in the order of
-// their memory; very few of them reach the threshold.
+// columns reads layout v8 with a column for each box. The scores are read in memory order; very few scores reach the
+// threshold.
 func (k *yolo) columns() error {
 	n := k.n
 	if n == 0 {
@@ -227,8 +226,8 @@ func (k *yolo) columns() error {
 	return nil
 }
 
-// finals reads the rows of a model that has left out what overlaps: x1 y1 x2 y2 score class,
-// or the number of the row of the batch, x1 y1 x2 y2 class score (v7).
+// finals reads the rows of a model that has suppressed overlapping boxes: x1 y1 x2 y2 score class, or (v7) the number
+// of the row of the batch, x1 y1 x2 y2 class score.
 func (k *yolo) finals() error {
 	from, scoreAt, classAt := 0, 4, 5
 	if k.form.v7 {

@@ -23,7 +23,7 @@ import (
 //	end2end, v7  the row of the batch, x1 y1 x2 y2 class score
 type yoloForm struct {
 	task    string // detect, segment, pose or obb
-	end2end bool   // the model leaves out what overlaps
+	end2end bool   // the model suppresses overlapping boxes
 	v5, v7  bool
 	yolox   bool // v5, with positions in cells of grids
 	columns bool // [numbers of a box, n]; otherwise [n, numbers of a box]
@@ -57,7 +57,7 @@ func (f yoloForm) layout() string {
 	return "v8"
 }
 
-// settings returns all settings that select f.
+// settings returns the settings that select f.
 func (f yoloForm) settings() string {
 	text := "task: " + f.name()
 	if l := f.layout(); l != "" && (f.task == "detect" || f.task == "segment") {
@@ -69,7 +69,7 @@ func (f yoloForm) settings() string {
 	return text
 }
 
-// among returns the fewest settings that select f among forms.
+// among returns the smallest set of settings that selects f among forms.
 func (f yoloForm) among(forms []yoloForm) string {
 	text := "task: " + f.name()
 	same := func(o yoloForm) bool { return o.name() == f.name() }
@@ -92,7 +92,7 @@ func (f yoloForm) classesText() string {
 	return itoa(f.classes) + " classes"
 }
 
-// describe says what f means for its shape.
+// describe describes the meaning of f for the tensor's shape.
 func (f yoloForm) describe() string {
 	var text string
 	switch {
@@ -122,19 +122,18 @@ func (f yoloForm) describe() string {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// yoloFacts is what is known of a form: by the settings, else by the metadata of the file.
+// yoloFacts are the known properties of a form: from the settings, else from the metadata of the file.
 type yoloFacts struct {
 	exported
 	setTask   bool   // task and end2end are the setting's
 	layout    string // the setting
 	labels    int    // names in the file of output.labels; 0 = none
-	anchors   []int  // numbers of boxes that models of the input's size have; each also times 3 with v5
+	anchors   []int  // numbers of boxes for models of the input's size; with v5 also three times each number
 	prototype int    // numbers of prototypes of masks; 0 = the model has none
 	unbatched bool
 }
 
-// choose returns the only form that the tensor can have, and the names of the classes that the
-// file of the model has.
+// choose returns the only possible form of the tensor, and the names of the classes in the model's file.
 func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error) {
 	k := yoloFacts{exported: readExported(f.model.Metadata), layout: c.Layout, unbatched: s.Unbatched, prototype: prototypes(f.model.Outputs)}
 	if k.task != "" && !slices.Contains([]string{"detect", "segment", "pose", "obb"}, k.task) && c.Task == "" {
@@ -178,7 +177,7 @@ func (c *YOLO) choose(f *finder, s stream.TensorSpec) (yoloForm, []string, error
 	return yoloForm{}, nil, f.bad(k.missing(forms), "is not set, and %s fits %d forms%s: set one of these under output.yolo: %s", describe([]stream.TensorSpec{s}), len(forms), k.says(), strings.Join(list, "; "))
 }
 
-// missing returns the key of the setting that forms differ by.
+// missing returns the key of the setting that distinguishes forms.
 func (k *yoloFacts) missing(forms []yoloForm) string {
 	for _, o := range forms[1:] {
 		if o.name() != forms[0].name() {
@@ -202,7 +201,7 @@ func (k *yoloFacts) blamed(c *YOLO) string {
 	return "output"
 }
 
-// says names what is known, for an error.
+// says names the known properties, for an error.
 func (k *yoloFacts) says() string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -254,7 +253,7 @@ func isPrototypes(s stream.TensorSpec) bool {
 	return isFloat(s.Datatype) && len(s.Shape) == 3 && s.Shape[0] > 0 && s.Shape[1] != 0 && s.Shape[2] != 0
 }
 
-// anchorCounts returns how many boxes models have for an input of that size, by their strides.
+// anchorCounts returns the numbers of boxes of models for an input of the given size, by strides.
 func anchorCounts(w, h int) (counts []int) {
 	for _, strides := range [][]int{{8, 16, 32}, {8, 16, 32, 64}, {4, 8, 16, 32}, {16, 32}} {
 		n := 0
@@ -266,8 +265,8 @@ func anchorCounts(w, h int) (counts []int) {
 	return counts
 }
 
-// forms returns the forms that a tensor [a, b] can have. ultralytics says that the export's
-// metadata have the task: such models have no layout v5.
+// forms returns the possible forms of a tensor [a, b]. ultralytics means that the export's metadata have the task:
+// such models have no layout v5.
 func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	columns, rows := k.likely(b, a), k.likely(a, b)
 	var list []yoloForm
@@ -289,15 +288,15 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 		case o.end2end && (k.end2end != nil || o.width == 6 && columns < 2 && rows < 2):
 			return 3 // models may have any number of final boxes
 		case o.end2end && rows > 1:
-			return -1 // a number of boxes that are not final
+			return -1 // not a number of final boxes
 		}
 		return rows
 	}
-	// The number of names says which dimension has the boxes, whatever is likely.
+	// The number of names tells the dimension with the boxes, for any likelihood.
 	certain := func(o yoloForm) bool { return k.names != nil && !o.end2end && (o.task != "pose" || k.points > 0) }
 	best, top := 0, 0
 	list = slices.DeleteFunc(list, func(o yoloForm) bool {
-		// Tools that turn columns to rows are rare: a number of boxes must speak for it.
+		// Tools that turn columns to rows are rare, and need a matching number of boxes.
 		rare := k.task == "" && !o.columns && !o.end2end && !o.v5 && o.task != "detect" && !slices.Contains(k.anchors, a)
 		if k.excludes(o) || ultralytics && o.v5 || rare {
 			return true
@@ -317,7 +316,7 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 			list = slices.DeleteFunc(list, func(o yoloForm) bool { return !want(o) })
 		}
 	}
-	// What an export of these metadata is not.
+	// With these metadata, an export is not end2end.
 	if ultralytics && k.end2end == nil {
 		keep(func(o yoloForm) bool { return o.end2end })
 	}
@@ -333,8 +332,8 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	if k.layout == "" && a > 0 && a%3 == 0 && slices.Contains(k.anchors, a/3) {
 		keep(func(o yoloForm) bool { return o.v5 }) // three boxes for each place
 	}
-	// Without metadata, a tensor of 2 or 80 classes (COCO) is read as such, not as one class less
-	// with an angle, which is outside of 0..1 for some boxes of every picture.
+	// Without metadata, a tensor of 2 or 80 classes (COCO) is read without an angle. An angle with a class less would
+	// be outside of 0..1 for some boxes of every picture.
 	detect := func(o yoloForm) bool {
 		return o.task == "detect" && !o.end2end && (o.classes == 2 || o.classes == 80) && o.columns
 	}
@@ -344,7 +343,7 @@ func (k *yoloFacts) forms(a, b int, ultralytics bool) []yoloForm {
 	return distinct(list)
 }
 
-// mayBeGrid reports whether a tensor of n boxes can have their positions in cells of grids, as YOLOX's export has. It writes
+// mayBeGrid reports whether the positions of n boxes can be cells of grids, as in YOLOX's export. YOLOX's export has
 // no metadata.
 func (k *yoloFacts) mayBeGrid(n int) bool {
 	fits := n < 0 || len(k.anchors) > 0 && n == k.anchors[0]
@@ -355,7 +354,7 @@ func (k *yoloFacts) mayBeGrid(n int) bool {
 // have n boxes, 2 when some have, 1 when there are more boxes than numbers.
 func (k *yoloFacts) likely(n, width int) int {
 	switch i := slices.Index(k.anchors, n); {
-	case width <= 0: // a form needs it
+	case width <= 0: // a form needs the width
 		return -1
 	case i == 0 || i < 0 && n > 0 && n%3 == 0 && slices.Index(k.anchors, n/3) == 0:
 		return 3
@@ -367,23 +366,23 @@ func (k *yoloFacts) likely(n, width int) int {
 	return 0
 }
 
-// least returns how likely a form must be, of a shape whose likelier dimension has most. top is the likelihood of the
-// likeliest form that the settings and the metadata allow.
+// least returns the least likelihood for a form, of a shape whose likelier dimension has likelihood most. top is the
+// highest likelihood of a form allowed by the settings and the metadata.
 func (k *yoloFacts) least(most, top int) int {
 	floor := 0
 	if most > 1 {
-		floor = 1 // of many numbers of few boxes, one is a number of boxes
+		floor = 1 // one of the two numbers is a number of boxes
 		if most == 2 {
-			most = 1 // few models have that number of boxes: it excludes no form that has more boxes than numbers
+			most = 1 // few models have such a number of boxes: forms with more boxes than numbers stay
 		}
 	}
 	if k.setTask || k.layout != "" {
-		return min(most, max(top, floor)) // the settings exclude the forms that are likelier
+		return min(most, max(top, floor)) // the settings exclude the likelier forms
 	}
 	return most
 }
 
-// distinct removes forms that no setting tells apart from an earlier one.
+// distinct removes each form that no setting distinguishes from an earlier form.
 func distinct(list []yoloForm) (kept []yoloForm) {
 	for _, o := range list {
 		if !slices.ContainsFunc(kept, func(e yoloForm) bool { return e.settings() == o.settings() }) {
@@ -393,7 +392,7 @@ func distinct(list []yoloForm) (kept []yoloForm) {
 	return kept
 }
 
-// excludes reports whether what is known excludes a form.
+// excludes reports whether the known properties exclude a form.
 func (k *yoloFacts) excludes(o yoloForm) bool {
 	switch {
 	case k.task != "" && o.task != k.task,
@@ -428,7 +427,7 @@ func (k *yoloFacts) rawForms(width int, columns bool) (list []yoloForm) {
 		add(yoloForm{task: "pose", classes: width - 4 - k.points*k.dims, points: k.points, dims: k.dims})
 		return list
 	}
-	classes := 1 // most models of poses have one
+	classes := 1 // most models of poses have one class
 	if k.names != nil {
 		classes = len(k.names)
 	}
@@ -440,8 +439,7 @@ func (k *yoloFacts) rawForms(width int, columns bool) (list []yoloForm) {
 	return list
 }
 
-// finalForms returns the forms of models that leave out what overlaps, of rows with width
-// numbers.
+// finalForms returns the forms of models that suppress overlapping boxes, for rows of width numbers.
 func (k *yoloFacts) finalForms(width int) (list []yoloForm) {
 	classes := -1
 	if k.names != nil {

@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// small takes pictures of 64 by 64, of which models make 84 boxes, v5 makes 252.
+// small takes pictures of 64 by 64: models make 84 boxes of a picture, v5 makes 252.
 func small(metadata map[string]string, outputs ...stream.TensorSpec) *stream.Model {
 	m := modelOf(outputs...)
 	m.Inputs[0].Shape, m.Image, m.Metadata = []int{3, 64, 64}, &stream.ImageSpec{Width: 64, Height: 64, Layout: "NCHW"}, metadata
@@ -37,7 +37,7 @@ func TestYoloForms(t *testing.T) {
 		set      YOLO
 		metadata map[string]string
 		outputs  []stream.TensorSpec
-		want     string // the settings that select the form
+		want     string // the settings for the form
 		classes  int
 	}{
 		{"v8", YOLO{}, nil, list(spec("o", 6, 84)), "task: detect, layout: v8", 2},
@@ -110,7 +110,7 @@ func TestYoloRefusesWhatIsNotCertain(t *testing.T) {
 		metadata map[string]string
 		outputs  []stream.TensorSpec
 		field    string
-		offers   []string // the settings, each of which is accepted
+		offers   []string // the settings, each accepted
 	}{
 		{"final boxes, or v5 with one class", YOLO{}, nil, []stream.TensorSpec{spec("o", 300, 6)}, "task", []string{"task: end2end", "task: detect, layout: v5", "task: detect, layout: v8"}},
 		{"pose, or many classes", YOLO{}, nil, []stream.TensorSpec{spec("o", 56, 84)}, "task", []string{"task: detect", "task: obb", "task: pose"}},
@@ -177,7 +177,7 @@ func TestYoloContradictions(t *testing.T) {
 	wantError(t, err, stream.InvalidArgument, "output.yolo.max", "255")
 }
 
-// boxesOf returns n boxes of width numbers, in columns or rows: the given ones first.
+// boxesOf returns n boxes of width numbers, in columns or rows, beginning with the given boxes.
 func boxesOf(n, width int, columns bool, given ...[]float32) []float32 {
 	v := make([]float32, n*width)
 	for i, b := range given {
@@ -260,7 +260,7 @@ func TestYoloPose(t *testing.T) {
 	}
 	end2end := slices.Concat([]float32{10, 10, 30, 30, 0.9, 0}, box[5:])
 	d := decoder(t, Config{YOLO: &YOLO{Task: "pose"}}, small(nil, spec("o", 56, 84)))
-	// Two rows, of one and of no box: the second ends with zeros.
+	// Two rows, with one box and with no box: the second ends with zeros.
 	v := slices.Concat(boxesOf(84, 56, true, nil, box), boxesOf(84, 56, true))
 	got := answer(t, d, Mapping{}, tensor("o", v, 2, 56, 84))
 	wantFloats(t, got["boxes"], 10, 10, 30, 30, 0, 0, 0, 0)
@@ -303,7 +303,7 @@ func TestYoloSegment(t *testing.T) {
 	proto := make([]float32, 32*16*16)
 	for i := range 256 {
 		proto[i], proto[256+i] = 1, 1
-		if i%16 == 3 { // a column of pixels that the first box does not have
+		if i%16 == 3 { // a column of pixels outside of the first box
 			proto[i] = -1
 		}
 	}

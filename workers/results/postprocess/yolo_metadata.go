@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// exported is what the metadata of a model's file say of its form. The packages ultralytics
-// and yolov5 write them, as literals of Python.
+// exported is the description of the form in the metadata of a model's file. The packages ultralytics and yolov5
+// write metadata as literals of Python.
 type exported struct {
 	task    string // "" = unknown
 	end2end *bool
@@ -17,7 +17,7 @@ type exported struct {
 	dims    int
 }
 
-// readExported reads the metadata of a file. What cannot be read is unknown.
+// readExported reads the metadata of a file. Unreadable values count as unknown.
 func readExported(metadata map[string]string) (e exported) {
 	e.task = metadata["task"]
 	e.names = readNames(metadata["names"])
@@ -57,7 +57,7 @@ func readNames(text string) []string {
 		for i := range names {
 			s, ok := v[float64(i)].(string)
 			if !ok {
-				if s, ok = v[strconv.Itoa(i)].(string); !ok { // as JSON has it
+				if s, ok = v[strconv.Itoa(i)].(string); !ok { // as in JSON
 					return nil
 				}
 			}
@@ -93,8 +93,8 @@ func parseKptShape(text string) (points, dims int, err error) {
 	return points, dims, nil
 }
 
-// literal reads a literal of Python, or JSON: nil, bool, float64, string, []any or
-// map[any]any. It returns nil for any other text.
+// literal reads a literal of Python, or JSON: nil, bool, float64, string, []any or map[any]any; nil for any other
+// text.
 func literal(text string) any {
 	r := literalReader{text: text}
 	v, ok := r.value(0)

@@ -40,12 +40,12 @@ func (k *yolo) keypoints(out []stream.Tensor, values []float32, size int, at Map
 	return append(out, stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(shape[0], shape[1], k.form.points, 3), Data: k.points}), err
 }
 
-// corners adds the corners of rotated boxes, in the order in which they follow on each other:
+// corners adds the corners of rotated boxes, in order around the box:
 //
-//	corners FP32 [rows, n, 4, 2]  x y in pixels of the frame; outside it for a box at its edge
+//	corners FP32 [rows, n, 4, 2]  x y in pixels of the frame; may exceed the frame
 func (k *yolo) corners(out []stream.Tensor, values []float32, size int, at Mapping) []stream.Tensor {
 	k.points = k.points[:0]
-	_ = k.eachBox(values, size, func(h *candidate) error { // it returns no error
+	_ = k.eachBox(values, size, func(h *candidate) error { // the function never fails
 		if h == nil {
 			k.points = stream.AppendFloat32(k.points, 0, 0, 0, 0, 0, 0, 0, 0)
 			return nil
@@ -68,8 +68,7 @@ func (k *yolo) corners(out []stream.Tensor, values []float32, size int, at Mappi
 // within keeps a coordinate finite.
 func within(v float32) float32 { return min(max(v, -1e9), 1e9) }
 
-// eachBox calls f with each box of the result, as boxList.tensors writes them: nil fills up
-// the shorter rows.
+// eachBox calls f with each box of the result, as boxList.tensors writes the boxes: nil fills up the shorter rows.
 func (k *yolo) eachBox(values []float32, size int, f func(*candidate) error) error {
 	from := 0
 	for row, end := range k.ends {
@@ -88,16 +87,16 @@ func (k *yolo) eachBox(values []float32, size int, f func(*candidate) error) err
 	return nil
 }
 
-// halfSides returns half the width and height of the upright box around a rotated one.
+// halfSides returns half the width and height of the upright box around a rotated box.
 func halfSides(w, h, angle float32) (x, y float32) {
 	sin, cos := math.Sincos(float64(angle))
 	sin, cos = math.Abs(sin), math.Abs(cos)
 	return float32((float64(w)*cos + float64(h)*sin) / 2), float32((float64(w)*sin + float64(h)*cos) / 2)
 }
 
-// rotatedOverlap reports whether two rotated boxes overlap by more than iou. As the models'
-// authors do, it compares the normal distributions with the boxes' moments, by the Hellinger
-// distance (Llerena and others, "Probabilistic Intersection-over-Union", 2021).
+// rotatedOverlap reports whether two rotated boxes overlap by more than iou. Like the models' authors, rotatedOverlap
+// compares the normal distributions with the boxes' moments, by the Hellinger distance (Llerena and others,
+// "Probabilistic Intersection-over-Union", 2021).
 func (k *yolo) rotatedOverlap(a, b *candidate, iou float64) bool {
 	x1, y1, a1, b1, c1 := k.gaussian(int(a.index))
 	x2, y2, a2, b2, c2 := k.gaussian(int(b.index))
@@ -123,7 +122,7 @@ func (k *yolo) gaussian(i int) (x, y, xx, yy, xy float64) {
 // instanceMask makes the masks of the boxes of task segment.
 //
 //	mask   UINT8 [rows, height, width]  as large as the prototypes: 0, or 1 + the number of
-//	                                    the box, the first of those that have the pixel
+//	                                    the first box with the pixel
 //	region FP32  [rows, 4]              as of kind masks
 type instanceMask struct {
 	width, height float32 // of the model's input
@@ -131,7 +130,7 @@ type instanceMask struct {
 	sums          []float32
 }
 
-// maxInstances is the most boxes that a mask can have.
+// maxInstances is the highest number of boxes in a mask.
 const maxInstances = 255
 
 func (m *instanceMask) specs(proto stream.TensorSpec) []stream.TensorSpec {
@@ -180,8 +179,8 @@ func (k *yolo) masks(out []stream.Tensor, values []float32, size int, p *part) (
 		stream.Tensor{Name: "region", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, 4), Data: m.area}), nil
 }
 
-// instance writes number to the pixels of a box's mask that have none: where the sum of the
-// prototypes, times the box's coefficients, is at least 0, whose sigmoid is 0.5.
+// instance writes number to the still free pixels of a box's mask: where the sum of the prototypes, times the box's
+// coefficients, is at least 0, with sigmoid 0.5.
 func (k *yolo) instance(box *candidate, number byte, pixels []byte, protos []float32, w, h int) {
 	m := &k.mask
 	side := func(from, to, scale float32, n int) (int, int) {

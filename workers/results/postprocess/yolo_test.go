@@ -20,8 +20,8 @@ func turn(v []float32, width int) []float32 {
 
 func TestYolo(t *testing.T) {
 	names := labelFile(t, "cat\ndog\nowl\n")
-	// Eight boxes: two of class 1 that overlap, the same of class 0, one with a low
-	// score, one in the border, two with a place that is invalid.
+	// Eight boxes: two overlapping boxes of class 1, the same of class 0, a box with a low score, a box in the
+	// border, two with an invalid place.
 	v5 := []float32{
 		320, 320, 100, 50, 0.9, 0.1, 0.8, 0.0,
 		322, 320, 100, 50, 0.9, 0.1, 0.9, 0.0,

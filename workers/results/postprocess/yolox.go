@@ -2,7 +2,7 @@ package postprocess
 
 import "math"
 
-// cell is the cell of a grid for which a model of YOLOX has a box.
+// cell is the grid cell of a box of a YOLOX model.
 type cell struct{ x, y, stride float32 }
 
 // yoloxCells returns the cells of grids of 8, 16 and 32 pixels over the model's input, row by row, in the order of YOLOX's

@@ -2,7 +2,7 @@ package tracking
 
 import "math"
 
-// matcher assigns boxes to tracks. It reuses its memory.
+// matcher assigns boxes to tracks, with reused memory.
 type matcher struct {
 	overlap []float64 // boxes x tracks
 	trackOf []int     // of each box, -1 for none
@@ -13,10 +13,9 @@ type matcher struct {
 	used    []bool
 }
 
-// assign returns the track of each box, -1 for none, such that the sum of the
-// overlaps of at least c.IoU is largest: the Hungarian method (Kuhn 1955, Munkres
-// 1957) by shortest augmenting paths with potentials (Jonker and Volgenant 1987),
-// in time boxes^2 x (tracks + boxes).
+// assign returns the track of each box, -1 for none, with the largest sum of the overlaps of at least c.IoU: the
+// Hungarian method (Kuhn 1955, Munkres 1957) by shortest augmenting paths with potentials (Jonker and Volgenant
+// 1987), in time boxes^2 x (tracks + boxes).
 func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	nb, nt := len(boxes), len(tracks)
 	m.trackOf = m.trackOf[:0]
@@ -98,7 +97,7 @@ func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	return m.trackOf
 }
 
-// resize returns a slice of n zeros, in the memory of s if that is large enough.
+// resize returns a slice of n zeros, in the memory of s if large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, 2*n)

@@ -8,21 +8,20 @@ import (
 	"millrace/internal/setting"
 )
 
-// Config configures how boxes are tracked. A zero field takes its default. Configs are
-// comparable with ==.
+// Config configures the tracking of boxes. A zero field takes the default. Configs are comparable with ==.
 type Config struct {
 	IoU     float64       `yaml:"track_iou" default:"0.2" above:"0" below:"1" advanced:"yes" help:"least overlap of a predicted box and a found box"`
 	MinHits int           `yaml:"track_hits" default:"2" min:"1" max:"100" advanced:"yes" help:"consecutive frames with a box before the box gets an id"`
 	MaxAge  time.Duration `yaml:"track_age" default:"500ms" max:"1h" advanced:"yes" help:"longest time without a box before an id ends"`
-	Max     int           // most tracks at once, and most boxes of a frame that are tracked (the first ones); 0 = MaxTracks
+	Max     int           // most tracks at once, and most tracked boxes of a frame (the first boxes); 0 = MaxTracks
 
 	// A box with a lower score can continue a track.
 	Score float64 `yaml:"track_score" unset:"any" min:"0" max:"1" advanced:"yes" help:"least score of a box that begins a track; any box can continue a track"`
-	// With it, ids are lost as soon as a model misclassifies one box in 20.
+	// With SameClass, a single wrong class among 20 frames of a box already loses ids.
 	SameClass bool `yaml:"track_class" advanced:"yes" help:"an id keeps the first class: for crossing objects and a model with few wrong classes"`
 }
 
-// MaxTracks is the largest Config.Max: the time of the assignment grows with its cube.
+// MaxTracks is the largest Config.Max: the time of the assignment grows with the cube of Max.
 const MaxTracks = 256
 
 // Validate returns an error that lists every field out of bounds.

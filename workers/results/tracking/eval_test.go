@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Clocks that are wrong.
+// Wrong clocks.
 var (
 	stands = func(int, time.Duration, *rand.Rand) time.Duration { return time.Second }
 	twice  = func(i int, _ time.Duration, _ *rand.Rand) time.Duration { return time.Duration(i/2) * time.Second / 15 }
@@ -18,8 +18,7 @@ var (
 
 const seeds = 5
 
-// The bounds are about one and a half times the measured values: they are exceeded when
-// something is wrong, not when something is slightly worse.
+// The bounds are about one and a half times the measured values, to detect mistakes, not slightly worse results.
 func TestIDsStay(t *testing.T) {
 	usual := detector{miss: 0.05, falsely: 0.1, shake: 0.05}
 	with := func(change func(d *detector)) detector {
@@ -69,8 +68,8 @@ func TestIDsStay(t *testing.T) {
 	}
 }
 
-// A least score for new tracks keeps false boxes from getting ids. Objects with a low
-// score lose few ids, since tracks that exist continue.
+// A least score for new tracks keeps false boxes from getting ids. Objects with a low score lose few ids, because
+// existing tracks continue.
 func TestScoreBegins(t *testing.T) {
 	var all, sure tally
 	for seed := range uint64(seeds) {

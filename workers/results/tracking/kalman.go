@@ -24,8 +24,7 @@ func (f *filter) begin(x, size float64) {
 	*f = filter{x: x, xx: r * r, vv: v * v}
 }
 
-// predict advances the filter by dt seconds; side says that it is for a width or
-// height.
+// predict advances the filter by dt seconds; side means a filter of a width or height.
 func (f *filter) predict(dt, size float64, side bool) float64 {
 	q := accelerationNoise * size
 	if side {

@@ -40,9 +40,8 @@ func clipMoments(t testing.TB) []moment {
 	return ms
 }
 
-// crossingMoments are 20 crossings of two objects each, one after the other, at random
-// speeds and angles, 30 frames per second, 3 seconds each. The second object is behind
-// the first: when more than 60 % of it is covered, it is not visible.
+// crossingMoments are 20 crossings of two objects each, in sequence, at random speeds and angles, 30 frames per
+// second, 3 seconds each. The second object is behind the first, and invisible when covered by more than 60 %.
 func crossingMoments(seed uint64) []moment {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	var ms []moment
@@ -55,7 +54,7 @@ func crossingMoments(seed uint64) []moment {
 		}
 		start := time.Duration(meeting) * 5 * time.Second
 		for f := range 90 {
-			s := float64(f-45) / 30 // they cross in the middle
+			s := float64(f-45) / 30 // the objects cross in the middle
 			m := moment{at: start + time.Duration(f)*time.Second/30}
 			for i := range 2 {
 				x, y := 500+s*speed[i][0], 500+s*speed[i][1]
@@ -70,8 +69,8 @@ func crossingMoments(seed uint64) []moment {
 	return ms
 }
 
-// crowdMoments are 40 objects in one picture for 10 seconds, which turn back at its
-// edges. Objects later in the list are behind earlier ones.
+// crowdMoments are 40 objects in one picture for 10 seconds, which turn back at the picture's edges. Objects later in
+// the list are behind earlier objects.
 func crowdMoments(seed uint64) []moment {
 	rng := rand.New(rand.NewPCG(seed, 13))
 	var place, speed, size [40][2]float64
@@ -103,27 +102,26 @@ func crowdMoments(seed uint64) []moment {
 	return ms
 }
 
-// covered is the share of b that a covers.
+// covered is the share of b covered by a.
 func covered(a, b truth.Box) float64 {
 	return truth.Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area() / b.Area()
 }
 
-// detector is how a detector and a stream distort the true boxes. The scores are
-// invented: those of objects are about 0.8 with low values in some frames, those of
-// false boxes are mostly low.
+// detector is the distortion of the true boxes by a detector and a stream. The scores are invented: about 0.8 for
+// objects, with low values in some frames, and mostly low for false boxes.
 type detector struct {
-	every   int     // frames from one to the next
+	every   int     // frames between two detections
 	drop    float64 // share of frames lost
 	miss    float64 // share of boxes lost
 	falsely float64 // false boxes a frame
 	shake   float64 // standard deviation of an edge, sizes
-	dips    float64 // share of frames in which an object's score becomes low for 1 to 8 frames
+	dips    float64 // share of frames at which an object's score becomes low for 1 to 8 frames
 	misread float64 // share of boxes with another class
-	least   float64 // score below which a box is left out
+	least   float64 // least score of a reported box
 	clock   func(i int, at time.Duration, rng *rand.Rand) time.Duration
 }
 
-// shown is a frame as a tracker gets it, with the object of each box: -1 for none.
+// shown is a frame as seen by a tracker, with the object of each box: -1 for none.
 type shown struct {
 	moment
 	boxes []Box
@@ -184,9 +182,9 @@ func (d detector) detect(ms []moment, seed uint64) []shown {
 // box is known here and need not be derived from overlaps; a box without an id does not
 // count.
 type tally struct {
-	truth, boxes, named        int // objects in the frames, boxes of objects, those with an id
+	truth, boxes, named        int // objects in the frames, boxes of objects, boxes with an id
 	missed, falsely            int // objects without an id, ids of false boxes
-	switches, fragments, swaps int // ids changed; tracks interrupted and resumed; ids that moved to another object
+	switches, fragments, swaps int // ids changed; tracks interrupted and resumed; ids moved to another object
 }
 
 func (y *tally) add(c Config, frames []shown) {

@@ -20,7 +20,7 @@ type Settings struct {
 // On reports whether tracking is on.
 func (s Settings) On() bool { return s.Track }
 
-// Validate refuses the other settings without tracking.
+// Validate refuses all other settings while tracking is off.
 func (s Settings) Validate() error {
 	var errs []error
 	for _, f := range setting.Of("output", &s).Fields() {
@@ -31,7 +31,7 @@ func (s Settings) Validate() error {
 	return setting.Join(errs...)
 }
 
-// Stage adds the ids of boxes to a result; it is configured in the section output.
+// Stage adds the ids of boxes to a result; configured in the section output.
 var Stage = results.NewKind("output", newStage)
 
 // ids is the name of the output with the boxes' ids.
@@ -44,7 +44,7 @@ type stage struct {
 	boxes    []Box // of the current result
 	ids      []byte
 	out      []stream.Tensor
-	shape    []int // of ids; results share it, so that another one is made when it differs
+	shape    []int // of ids; shared by results, so a different shape needs a new slice
 }
 
 func newStage(s Settings, env *results.Env) (results.Stage, error) {
@@ -59,8 +59,7 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 	return results.Stage{After: t.after}, nil
 }
 
-// after adds the ids of a result's boxes. A one-shot request belongs to no stream and
-// gets zeros.
+// after adds the ids of a result's boxes. A one-shot request belongs to no stream and gets zeros.
 func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
 	if r.Rows != 1 {
 		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows: send the frames of a tracked stream one by one", r.Rows)
@@ -102,7 +101,7 @@ func (t *stage) readBoxes(data []byte) {
 	}
 }
 
-// readScores adds the boxes' scores, and their classes if the result has them.
+// readScores adds the boxes' scores, and the boxes' classes if the result has classes.
 func (t *stage) readScores(outputs []stream.Tensor) {
 	for _, o := range outputs {
 		switch {
@@ -122,7 +121,7 @@ func float32At(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 }
 
-// timeOf returns a frame's time: the client's capture time, or its receipt.
+// timeOf returns a frame's time: the client's capture time, or the time of receipt.
 func timeOf(r *stream.Request) time.Duration {
 	if r.CaptureUS == 0 {
 		return time.Duration(r.Timing.Received)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Box is one detection: its corners in pixels, its score and its class.
+// Box is one detection: corners in pixels, score and class.
 type Box struct {
 	X1, Y1, X2, Y2 float32
 	Score          float32
@@ -28,13 +28,13 @@ func (b *Box) shape() [4]float64 {
 	return [4]float64{(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1}
 }
 
-// size returns the length relative to which errors of the box are measured.
+// size returns the reference length for errors of the box.
 func (b *Box) size() float64 { return math.Max(float64(b.X2-b.X1), float64(b.Y2-b.Y1)) }
 
 // track is one tracked object.
 type track struct {
-	id     int64 // 0 until it has been seen often enough
-	hits   int   // boxes in a row, until it has an id
+	id     int64 // 0 before enough hits
+	hits   int   // boxes in a row, before the track has an id
 	seen   time.Duration
 	class  int32
 	filter [4]filter // centre x and y, width, height

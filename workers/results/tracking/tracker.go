@@ -2,7 +2,7 @@ package tracking
 
 import "time"
 
-// Tracker tracks the boxes of one stream. It is for one goroutine at a time.
+// Tracker tracks the boxes of one stream, for one goroutine at a time.
 type Tracker struct {
 	conf   Config
 	last   time.Duration // of the stream's clock
@@ -19,7 +19,7 @@ func New(c Config) *Tracker {
 	return &Tracker{conf: c.withDefaults(), next: 1}
 }
 
-// Reset ends all tracks. Ids continue, so that none is given twice.
+// Reset ends all tracks. Ids continue, so that no id is given twice.
 func (t *Tracker) Reset() {
 	t.spare = append(t.spare, t.tracks...)
 	clear(t.tracks)
@@ -54,14 +54,14 @@ func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 const (
 	defaultStep = time.Second / 30 // from frame to frame, when the clock does not advance
 	minStep     = time.Millisecond // frames at shorter intervals were delayed and sent together
-	maxGap      = 10 * time.Second // after it, all tracks end
+	maxGap      = 10 * time.Second // all tracks end after maxGap
 )
 
 // advance predicts all tracks at the time of the next frame.
 func (t *Tracker) advance(at time.Duration) {
 	step := defaultStep
 	if at > t.last {
-		if step = at - t.last; step < 0 || step >= maxGap { // past what a Duration holds
+		if step = at - t.last; step < 0 || step >= maxGap { // beyond a Duration
 			step = maxGap
 			t.Reset()
 		} else if step < minStep {
@@ -105,8 +105,8 @@ func (t *Tracker) countHit(k *track) int64 {
 	return k.id
 }
 
-// dropUnseen drops the tracks that have had no box for too long; one without an id that
-// misses a single frame was a false detection.
+// dropUnseen drops the tracks without a box for too long. A track without an id that misses a single frame was a
+// false detection.
 func (t *Tracker) dropUnseen() {
 	kept := t.tracks[:0]
 	for _, k := range t.tracks {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Two objects that cross keep their ids, because of their velocity.
+// Two crossing objects keep their ids, because of their velocity.
 func TestCrossing(t *testing.T) {
 	k := New(Config{})
 	var first []int64
@@ -30,7 +30,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// The assignment is the best one, compared with all possible ones.
+// The assignment is the best of all possible assignments.
 func TestAssignIsBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var m matcher
@@ -100,7 +100,7 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 // box is 40 pixels wide and high.
 func box(x, y float32) Box { return Box{X1: x, Y1: y, X2: x + 40, Y2: y + 40} }
 
-// seen returns the id of a box after the frames that confirm it.
+// seen returns the id of a box after the confirming frames.
 func seen(k *Tracker, at time.Duration, b Box) int64 {
 	var id int64
 	for i := range 5 {
@@ -246,7 +246,7 @@ func FuzzUpdate(f *testing.F) {
 	})
 }
 
-// Apart has boxes side by side; packed has boxes each of which overlaps many others.
+// Apart has boxes side by side; in packed each box overlaps many others.
 func BenchmarkUpdate(b *testing.B) {
 	for _, how := range []struct {
 		name  string
