@@ -11,7 +11,7 @@ import (
 type Codec uint8
 
 // The codecs. Raw pictures have no padding between rows. A model that takes any input gets video frames as NV12,
-// whoever decoded the video; a model with a picture as its input gets NV12 as well.
+// whoever decoded the video; for a model with an ImageSpec, the server converts video frames to the input tensor.
 const (
 	Opaque Codec = iota // bytes for a model with a BYTES input
 	JPEG

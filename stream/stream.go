@@ -94,7 +94,7 @@ type Queue interface {
 	// Enqueue cannot fail, because attaching the stream reserved a place.
 	Enqueue(s *Stream, affinity any)
 	// Admit admits one more waiting frame, or returns the reason for a refusal. With inPlace the frame replaces a
-	// waiting frame, and the number of waiting frames does not grow.
+	// waiting frame, and Admit returns nil.
 	Admit(inPlace bool) error
 	// AddWaiting adds n to the number of waiting frames; n may be negative. 0 announces that the stream has ended
 	// while its token is queued.
