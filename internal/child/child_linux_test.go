@@ -126,8 +126,8 @@ func threadEnded(t *testing.T, tid int) {
 	}
 }
 
-// A child survives the end of the thread that called Start, though the kernel kills children with the thread that
-// forked them.
+// A child survives the end of the thread that called Start, although the kernel kills children with the thread of
+// their fork.
 func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
 	var p *child.Process
 	var err error

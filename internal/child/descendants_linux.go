@@ -56,7 +56,7 @@ func newMark() string {
 	return serverMark() + strconv.FormatUint(family.started, 10)
 }
 
-// startMarked starts a process and enters the process in family, so that it is not taken for an orphan.
+// startMarked starts a process and enters the process in family, so that nobody takes the process for an orphan.
 func startMarked(mark, path string, args []string, attr *os.ProcAttr) (*os.Process, error) {
 	attr.Env = append(attr.Env, markName+mark)
 	family.starting.RLock()
@@ -77,10 +77,10 @@ func forget(pid int) {
 	family.mu.Unlock()
 }
 
-// Adopt makes this process the parent of orphaned descendants of its children, so that these descendants are ended
-// with the child and reaped. Adopt changes the whole process: a program that adopts must start its processes only by
-// Start, or in its own process group. The adoption lasts until this process ends; the end of ctx stops the reaping of
-// orphans that end by themselves.
+// Adopt makes this process the parent of orphaned descendants of its children, and so ends these descendants with the
+// child and reaps them. Adopt changes the whole process: a program that adopts must start all processes by Start, or
+// in its own process group. The adoption lasts until this process ends; the end of ctx stops the reaping of orphans
+// that end by themselves.
 func Adopt(ctx context.Context) error {
 	if _, err := directChildren(); err != nil {
 		return fmt.Errorf("list of children: %w", err)

@@ -43,7 +43,7 @@ const (
 )
 
 // confine prevents the calling thread (of onOwnThread) and the children it starts from gaining rights beyond this
-// process, for example by programs with the set-user-ID bit; and confines them to s unless s is nil.
+// process, for example by programs with the set-user-ID bit; and applies s unless s is nil.
 func (s *Sandbox) confine(program string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
@@ -77,7 +77,8 @@ func (s *Sandbox) confine(program string) error {
 	return nil
 }
 
-// dropCapabilities takes all capabilities from the calling thread. An exec gives none back, also to root, because of no_new_privs.
+// dropCapabilities takes all capabilities from the calling thread. Because of no_new_privs, an exec restores no
+// capability, even for root.
 func dropCapabilities() error {
 	header, has, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}, [2]unix.CapUserData{}
 	if err := unix.Capget(&header, &has[0]); err != nil || has == none { // filters of systemd refuse the call below
@@ -187,8 +188,8 @@ const (
 var noSockets, tcpOnly, anySockets = callFilter(none), callFilter(tcp), callFilter(network)
 
 // callFilter returns a filter that refuses sockets other than may, and io_uring, because io_uring can make sockets,
-// too. The filter also prevents changing the limits of other processes of the same user, because the kernel could end
-// them by such a limit: Landlock does not prevent this.
+// too. The filter also protects the limits of other processes of the same user, because Landlock does not, and a
+// lowered limit makes the kernel end a process.
 func callFilter(may sockets) []unix.SockFilter {
 	const (
 		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdinWriter writes several slices to a pipe with one system call, so that the child wakes up only once. It is for
-// one goroutine at a time.
+// stdinWriter writes several slices to a pipe with one system call, so that the child wakes up only once. A
+// stdinWriter is for one goroutine at a time.
 type stdinWriter struct {
 	conn syscall.RawConn
 	all  [][]byte // memory for left

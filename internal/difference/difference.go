@@ -26,7 +26,7 @@ type Summary struct {
 	Tracks   *Tracks  `json:"tracks,omitempty"`
 	Tensors  []Tensor `json:"tensors,omitempty"` // by name
 	Agree    int      `json:"agree"`             // frames without any difference
-	Share    *float64 `json:"share,omitempty"`   // of matched boxes; without boxes, of frames that agree
+	Share    *float64 `json:"share,omitempty"`   // of matched boxes; without boxes, of frames without a difference
 
 	tensors map[string]*Tensor
 }

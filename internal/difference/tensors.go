@@ -12,7 +12,7 @@ import (
 type Tensor struct {
 	Name   string  `json:"name"`
 	Frames int     `json:"frames"` // compared
-	Other  int     `json:"other"`  // frames not compared: shapes or datatypes differ, or only one result has it
+	Other  int     `json:"other"`  // frames not compared: shapes or datatypes differ, or an output is missing
 	Max    float64 `json:"max_abs"`
 	Mean   float64 `json:"mean_abs"` // over all numbers
 

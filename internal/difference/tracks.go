@@ -4,8 +4,8 @@ package difference
 // whatever the numbers are.
 type Tracks struct {
 	Compared int `json:"compared"` // matched boxes with an id in both
-	Switched int `json:"switched"` // of these, boxes whose ids corresponded to other ids before
-	OneOnly  int `json:"one_only"` // matched boxes with an id in only one
+	Switched int `json:"switched"` // number of these boxes whose ids corresponded to different ids before
+	OneOnly  int `json:"one_only"` // matched boxes with an id on a single side
 
 	ofA map[int64]int64 // B's id by A's
 	ofB map[int64]int64 // A's id by B's

@@ -204,8 +204,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// reset closes a connection with a TCP reset instead of the normal closing exchange. It is for a connection without
-// traffic, whose client has left, or which gives way to a new connection.
+// reset closes a connection by a TCP reset instead of the normal closing exchange. reset is for connections without
+// traffic, when the client has left or a new connection displaces the connection.
 func (c *conn) reset() {
 	if t, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = t.SetLinger(0)

@@ -160,7 +160,7 @@ func TestErrorsOfChunks(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		body io.Reader
-		want string // "" = it is read
+		want string // "" = accepted
 	}{
 		{"just the limit", text(most), ""},
 		{"just the limit, byte by byte, with the end at last", iotest.DataErrReader(iotest.OneByteReader(text(most))), ""},

@@ -190,7 +190,7 @@ func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 	o := strings.ToLower(string(origin))
 	scheme, at, ok := strings.Cut(o, "://")
 	if !ok || scheme != "http" && scheme != "https" || at == "" {
-		return false // such as "null"
+		return false // for example "null"
 	}
 	if scheme == "http" && r.encrypted(c) {
 		return false // anyone between the browser and the server can write such a page

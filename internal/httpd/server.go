@@ -23,7 +23,7 @@ import (
 // Config configures a Server. A zero field has its default.
 type Config struct {
 	Addr    string   // for example 127.0.0.1:8000; port 0 = a free port
-	Hosts   []string // further names that the Host header may have; "*.x" allows all that end in .x, "*" all
+	Hosts   []string // further names allowed in the Host header; "*.x" allows all names ending in .x, "*" all names
 	Origins []string // further web origins whose pages may use the server; "*" allows all
 	MaxBody int      // bytes of a request's body; 0 = no bound
 

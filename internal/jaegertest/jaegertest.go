@@ -172,7 +172,7 @@ type Trace struct {
 // Span is a span of a trace. Times are microseconds.
 type Span struct {
 	TraceID, ID string
-	Parent      string // id of the span that this is a child of; "" = none
+	Parent      string // id of the parent span; "" = none
 	Name        string
 	Start, End  int64 // since 1970
 	Tags        map[string]any

@@ -257,8 +257,8 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 	return pos, n, none
 }
 
-// The words for numbers that are not finite. JSON has no such words, but Python's json and other servers of the
-// protocol write and read them.
+// The words for numbers that are not finite. JSON lacks these words, but Python's json and many servers of the
+// protocol write and read the words.
 const (
 	wordNaN   = "NaN"
 	wordInf   = "Infinity"

@@ -23,7 +23,7 @@ type Route struct {
 	Probe   bool      // a setting may open the route to everybody
 	Tag     string    // the heading in the document
 	Summary string
-	Doc     string // more about it; "" = the summary says it all
+	Doc     string // longer description; "" = the summary suffices
 	Query   []Param
 
 	// Body and Answer are values of the types read from the request and written to the reply as JSON; nil = no body.

@@ -8,17 +8,17 @@ import (
 // Takes describes the optional and additional parts of requests to a model, besides the metadata.
 type Takes struct {
 	Picture  *Picture `json:"picture,omitempty"`
-	Optional []string `json:"optional,omitempty"` // inputs that requests may leave out
+	Optional []string `json:"optional,omitempty"` // inputs not required in requests
 }
 
 // Picture is the picture that may replace the tensor of an input in a request.
 type Picture struct {
 	Input  string `json:"input"`
-	Width  int    `json:"width,omitempty"` // to which the server scales it; 0 = the picture keeps its size, or Steps says more
+	Width  int    `json:"width,omitempty"` // after scaling by the server; 0 = the picture keeps its size, or see Steps
 	Height int    `json:"height,omitempty"`
-	Color  string `json:"color,omitempty"` // empty if Steps says it
+	Color  string `json:"color,omitempty"` // empty if given by Steps
 	Alone  bool   `json:"alone"`           // a request may have the picture and nothing else
-	Whole  bool   `json:"whole"`           // frames of a video are needed in the size of the video: a step takes them as they were sent
+	Whole  bool   `json:"whole"`           // frames of a video are needed in full size: a step takes frames as sent
 	// Steps are the pictures for the steps of a graph, if different.
 	Steps []PictureStep `json:"steps,omitempty"`
 }
@@ -29,7 +29,7 @@ type PictureStep struct {
 	Width  int    `json:"width,omitempty"` // 0 = the picture, or the crop, keeps its size
 	Height int    `json:"height,omitempty"`
 	Color  string `json:"color"`
-	Crop   bool   `json:"crop,omitempty"` // each crop of the picture, and not the whole one
+	Crop   bool   `json:"crop,omitempty"` // each crop of the picture instead of the whole picture
 }
 
 // String describes the picture.

@@ -15,7 +15,7 @@ type Header struct {
 	Source  string            `json:"source,omitempty"`  // describes the source of the frames
 	Codec   string            `json:"codec,omitempty"`   // of the stream; "" = recognised by content
 	Options map[string]string `json:"options,omitempty"` // of the stream, by their names in a request
-	Started time.Time         `json:"started"`           // the times At count from it
+	Started time.Time         `json:"started"`           // start of the times At
 }
 
 // Frame is a frame as sent.

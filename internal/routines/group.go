@@ -50,8 +50,8 @@ func (g *Group) Go(name string, f func(), onPanic func()) bool {
 	return true
 }
 
-// Recovered reports a panic after a recovery by the caller, whose goroutine continues. The deferred function that has
-// recovered must call Recovered.
+// Recovered reports a panic after the caller has recovered, so that the caller's goroutine continues. The deferred
+// function with the recover must call Recovered.
 func (g *Group) Recovered(name string, v any) { g.panicked(name, v, debug.Stack()) }
 
 func (g *Group) ended(name string) {

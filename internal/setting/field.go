@@ -20,7 +20,7 @@ type Field struct {
 	Unset    string   // the meaning of leaving the setting out, without a default
 	Words    []string // the allowed values, if listed
 	Short    []string // other names allowed in requests
-	Request  string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
+	Request  string   // "" = not allowed in requests, "any" = allowed, otherwise the largest value in requests
 	File     bool     // a path relative to the configuration's folder
 	Advanced bool     // shown only in a list of all settings
 	Secret   bool     // its environment variable is removed after reading; a model's secret is not in the metadata

@@ -38,7 +38,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// A program runs at once, even while other goroutines start processes.
+// A program runs at once, even while many goroutines start processes.
 func TestWriteProgram(t *testing.T) {
 	dir := t.TempDir()
 	var running sync.WaitGroup

@@ -129,7 +129,7 @@ func (k Kind) Retry() bool {
 type failure struct {
 	kind Kind
 	text string // of the message
-	why  string // Error.Detail; "" where the kind says it all
+	why  string // Error.Detail; "" where the kind suffices
 }
 
 // failures has messages of ffmpeg and its libraries. The first message found decides, so specific messages come

@@ -34,7 +34,7 @@ type messages struct {
 	sdp    bool   // the last message is an RTSP session's description, verbatim
 	media  int    // streams offered in the description
 	offers bool   // a stream is video
-	format string // of the input, "" before it is open
+	format string // of the input, "" before the input is open
 	length time.Duration
 	all    int // streams of the input, of any kind
 	codec  string

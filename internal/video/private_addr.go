@@ -60,7 +60,7 @@ func embedded(a netip.Addr) netip.Addr {
 		return netip.AddrFrom4([4]byte(b[12:16]))
 	case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
 		return netip.AddrFrom4([4]byte(b[2:6]))
-	case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated one
+	case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated form
 		return netip.AddrFrom4([4]byte(b[12:16]))
 	}
 	return a

@@ -24,7 +24,7 @@ type PolicyChange struct {
 // Open opens a stream to a model.
 type Open struct {
 	SID      uint32 `json:"sid" want:"must"`               // chosen by the client, unused in this session
-	Model    string `json:"model,omitempty" want:"name"`   // may be left out if the URL has it
+	Model    string `json:"model,omitempty" want:"name"`   // may be left out if in the URL
 	Version  string `json:"version,omitempty" want:"name"` // of the model; "" = any
 	Codec    string `json:"codec,omitempty" want:"codec"`  // the name of a Codec, or auto
 	Width    int    `json:"width,omitempty" want:"side"`   // pixels; both or none
@@ -33,7 +33,7 @@ type Open struct {
 	Outputs  string `json:"outputs,omitempty" want:"outputs"` // json, binary or none
 	Stateful bool   `json:"stateful,omitempty"`               // accept only a model that keeps state for each stream
 	Params   Params `json:"params,omitempty"`                 // for frames without parameters
-	Trace    bool   `json:"trace,omitempty"`                  // results and errors of frames say which trace the frame belongs to
+	Trace    bool   `json:"trace,omitempty"`                  // results and errors of frames name the frame's trace
 }
 
 // Type implements Message.
@@ -51,7 +51,7 @@ type Update struct {
 	SID     uint32       `json:"sid" want:"must"`
 	Policy  PolicyChange `json:"policy,omitzero"`
 	Outputs string       `json:"outputs,omitempty" want:"outputs"`
-	Params  Params       `json:"params,omitzero"` // replaces all of them; nil = no change
+	Params  Params       `json:"params,omitzero"` // replaces all parameters; nil = no change
 }
 
 // Type implements Message.
@@ -91,7 +91,7 @@ func (*Close) Type() string { return "close" }
 
 // Ping asks for a Pong.
 type Ping struct {
-	T int64 `json:"t" want:"must"` // by the client's clock, in any unit; Pong repeats it
+	T int64 `json:"t" want:"must"` // by the client's clock, in any unit; repeated by Pong
 }
 
 // Type implements Message.

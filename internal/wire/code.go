@@ -34,7 +34,7 @@ const (
 	CloseDraining        CloseCode = 4503 // the server is shutting down
 )
 
-// closeCodes is the one place where codes of errors become close codes.
+// closeCodes maps codes of errors to close codes.
 var closeCodes = map[coded.Code]CloseCode{
 	coded.InvalidArgument:  ClosePolicy,
 	coded.Unsupported:      ClosePolicy,
@@ -82,7 +82,7 @@ func (c CloseCode) String() string {
 	return strconv.Itoa(int(c))
 }
 
-// CloseReasons are the reasons of `closed`; they are the values of stream.CloseReason.
+// CloseReasons are the reasons of `closed`, equal to the values of stream.CloseReason.
 var CloseReasons = []string{
 	"client", "client_gone", "slow_consumer", "idle", "unloaded", "draining", "error", "source_ended",
 }

@@ -13,13 +13,13 @@ import (
 type Result struct {
 	SID       uint32 `json:"sid" want:"must"`
 	Seq       uint64 `json:"seq" want:"must"`
-	Ack       uint64 `json:"ack" want:"must"` // number of all ended frames of the stream, including this one
+	Ack       uint64 `json:"ack" want:"must"` // number of all ended frames of the stream, including this frame
 	Limit     uint64 `json:"credit_limit,omitempty"`
 	CaptureUS int64  `json:"capture_us,omitempty"`
 	Model     string `json:"model,omitempty" want:"name"`
 	Version   string `json:"version,omitempty" want:"name"` // of the model
-	Batch     int    `json:"batch,omitempty"`               // rows of the batch that it was run in
-	Width     int    `json:"width,omitempty" want:"side"`   // of the frame as sent, upright; 0 if it is not a picture
+	Batch     int    `json:"batch,omitempty"`               // rows of the frame's batch
+	Width     int    `json:"width,omitempty" want:"side"`   // of the frame as sent, upright; 0 if the frame is not a picture
 	Height    int    `json:"height,omitempty" want:"side"`
 	Partial   bool   `json:"partial,omitempty"`
 	Timing    Timing `json:"timing,omitzero"`
@@ -34,8 +34,8 @@ type Result struct {
 // Timing splits the time of a frame by its steps, in microseconds; 0 = not reached.
 type Timing struct {
 	ReceivedUS int64 `json:"received_us,omitempty"` // since 1970, by the server's clock
-	QueueUS    int64 `json:"queue_us,omitempty"`    // until it was put into a batch
-	PrepareUS  int64 `json:"prepare_us,omitempty"`  // until its batch began to run
+	QueueUS    int64 `json:"queue_us,omitempty"`    // until the frame was put into a batch
+	PrepareUS  int64 `json:"prepare_us,omitempty"`  // until the batch began to run
 	RunUS      int64 `json:"run_us,omitempty"`
 	TotalUS    int64 `json:"total_us,omitempty"` // from receipt to result
 }
@@ -43,7 +43,7 @@ type Timing struct {
 // Drop is the ending of frames dropped for the same reason.
 type Drop struct {
 	SID    uint32  `json:"sid" want:"must"`
-	Seqs   []Range `json:"seqs" want:"must"`        // at least one range, in ascending order, with gaps between them
+	Seqs   []Range `json:"seqs" want:"must"`        // at least one range, in ascending order, with gaps between
 	Reason string  `json:"reason" want:"must,word"` // stream.Reason
 	Ack    uint64  `json:"ack,omitempty"`           // as in Result
 	Limit  uint64  `json:"credit_limit,omitempty"`

@@ -33,7 +33,7 @@ const (
 	KindAudio                  // samples
 )
 
-// Codec is the codec of the payload. The numbers are those of stream.Codec.
+// Codec is the codec of the payload, with the numbers of stream.Codec.
 type Codec uint8
 
 // The codecs.
@@ -91,8 +91,8 @@ type Header struct {
 	Ext           Ext
 }
 
-// ParseHeader splits a media message sent by from into its header and its payload. Both are views into msg. Only an
-// error, an *Error, needs memory.
+// ParseHeader splits a media message sent by from into header and payload, both views into msg. Only an error, an
+// *Error, needs memory.
 func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	if len(msg) < HeaderLen {
 		return Header{}, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))

@@ -22,7 +22,7 @@ type Plain struct {
 	Timing  Timing      `json:"timing,omitzero"`
 	Width   int         `json:"width,omitempty" want:"side"` // of the frame as sent, upright
 	Height  int         `json:"height,omitempty" want:"side"`
-	Batch   int         `json:"batch,omitempty"` // rows of the batch it ran in
+	Batch   int         `json:"batch,omitempty"` // rows of the frame's batch
 
 	// Outputs and Params are as in Result.
 	Outputs json.RawMessage `json:"outputs,omitempty" want:"array"`

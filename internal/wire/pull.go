@@ -21,8 +21,8 @@ type Call struct {
 
 // CallParameters are the parameters used from a Call or its input.
 type CallParameters struct {
-	Key   CallID  `json:"key"`   // which each reply repeats; of a call
-	Count *uint64 `json:"count"` // frames after which the video ends; of an input
+	Key   CallID  `json:"key"`   // of a call; repeated by each reply
+	Count *uint64 `json:"count"` // of an input; the video ends after this many frames
 }
 
 // CallInput is an input of a Call.

@@ -4,7 +4,7 @@ package wire
 type Ready struct {
 	Session     string `json:"session" want:"must,token"`
 	ResumeToken string `json:"resume_token,omitempty" want:"no token"` // for Attach; "" = cannot be resumed
-	ResumeMS    int    `json:"resume_ms,omitempty"`                    // how long the server keeps the session without its connection
+	ResumeMS    int    `json:"resume_ms,omitempty"`                    // how long the server keeps the session without a connection
 	Limits      Limits `json:"limits,omitzero"`
 }
 
@@ -12,8 +12,8 @@ type Ready struct {
 type Limits struct {
 	MaxMessage int `json:"max_message,omitempty"` // bytes of a message
 	MaxText    int `json:"max_text,omitempty"`    // bytes of a text message
-	MaxStreams int `json:"max_streams,omitempty"` // of one session
-	MaxWindow  int `json:"max_window,omitempty"`  // frames of one stream
+	MaxStreams int `json:"max_streams,omitempty"` // of a session
+	MaxWindow  int `json:"max_window,omitempty"`  // frames of a stream
 }
 
 // Opened is the reply to Open.
@@ -43,7 +43,7 @@ type Advise struct {
 // Counts are the numbers of frames of a stream, and of the endings sent: Received = Results + Drops + Errors + frames
 // in flight (in Closed: none).
 type Counts struct {
-	Received uint64 `json:"received,omitempty"` // Accepted, and those that were refused with an error or a drop
+	Received uint64 `json:"received,omitempty"` // Accepted, and frames refused with an error or a drop
 	Accepted uint64 `json:"accepted" want:"must"`
 	Results  uint64 `json:"results" want:"must"`
 	Drops    uint64 `json:"drops" want:"must"`
@@ -54,7 +54,7 @@ type Counts struct {
 type Stats struct {
 	SID     uint32  `json:"sid" want:"must"`
 	Counts  Counts  `json:"counts" want:"must"`
-	Waiting int     `json:"waiting,omitempty"` // frames that are not yet in a batch
+	Waiting int     `json:"waiting,omitempty"` // frames not yet in a batch
 	FPS     float64 `json:"fps,omitempty"`     // recent results per second
 	AgeUS   int64   `json:"age_us,omitempty"`  // recent time from receipt to result
 }
@@ -70,7 +70,7 @@ type ErrorMessage struct {
 	Ack          uint64  `json:"ack,omitempty"` // with Seq: as in Result
 	Limit        uint64  `json:"credit_limit,omitempty"`
 	Trace        string  `json:"traceresponse,omitempty"` // with Seq: as in Result
-	Fatal        bool    `json:"fatal,omitempty"`         // the connection is closed after it
+	Fatal        bool    `json:"fatal,omitempty"`         // the connection is closed after this message
 }
 
 // GoAway announces that the server will close the connection.
@@ -80,30 +80,30 @@ type GoAway struct {
 
 // Pong is the reply to Ping.
 type Pong struct {
-	T       int64 `json:"t" want:"must"`        // that of Ping
+	T       int64 `json:"t" want:"must"`        // T of Ping
 	ServerT int64 `json:"server_t" want:"must"` // microseconds since 1970 by the server's clock
 }
 
 // Closed is the last message of a stream.
 type Closed struct {
 	SID    uint32 `json:"sid" want:"must"`
-	Reason string `json:"reason" want:"must,word"` // one of CloseReasons
+	Reason string `json:"reason" want:"must,word"` // from CloseReasons
 	Totals Counts `json:"totals" want:"must"`
 }
 
 // Attached is the reply to Attach.
 type Attached struct {
 	Session     string           `json:"session" want:"must,token"`
-	ResumeToken string           `json:"resume_token" want:"must,token"` // replaces the one that was used
+	ResumeToken string           `json:"resume_token" want:"must,token"` // replaces the token used
 	ResumeMS    int              `json:"resume_ms,omitempty"`
-	Streams     []AttachedStream `json:"streams,omitempty"` // those that still exist, and ended ones that Attach has named
+	Streams     []AttachedStream `json:"streams,omitempty"` // existing streams, and ended streams named by Attach
 }
 
 // AttachedStream is a resumed stream.
 type AttachedStream struct {
 	SID           uint32  `json:"sid" want:"must"`
-	ReceivedCount uint64  `json:"received_count" want:"must"` // frames that have arrived, as credits count them
-	ReceivedSeq   *uint64 `json:"received_seq,omitempty"`     // of the newest frame; nil = there is none
+	ReceivedCount uint64  `json:"received_count" want:"must"` // arrived frames, as counted by credits
+	ReceivedSeq   *uint64 `json:"received_seq,omitempty"`     // of the newest frame; nil = none
 	CreditLimit   uint64  `json:"credit_limit" want:"must"`
 }
 

@@ -51,7 +51,8 @@ func TestScore(t *testing.T) {
 		{ID: 3, Box: Box{50, 50, 60, 60}},
 	}}
 	var s Score
-	// One right detection, the same again (each object is found once), one on the standing object, one on nothing.
+	// A right detection, the same again (each object is found once), a detection on the standing object, and on
+	// nothing.
 	s.Add(f, []Box{{1, 1, 11, 11}, {0, 0, 9, 9}, {50, 50, 61, 61}, {200, 200, 210, 210}})
 	if s != (Score{Hits: 1, False: 2, Missed: 1}) {
 		t.Errorf("got %+v", s)
