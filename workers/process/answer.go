@@ -10,13 +10,13 @@ import (
 	"millrace/stream/buf"
 )
 
-// data returns the bytes of an output. private says that the child cannot change them.
+// data returns the bytes of an output. private means that the child cannot change the bytes.
 func (w *Worker) data(s *slot, b *batching.Batch, m *message, t *tensor) (data []byte, private bool, err error) {
 	if t.segment < 0 {
 		if n := lenOf(m.data); t.offset > n || t.size > n-t.offset {
 			return nil, false, fmt.Errorf("output %q has %d bytes at %d of the bytes after the text, which are %d", t.name, t.size, t.offset, n)
 		}
-		if t.size == 0 { // there may be no bytes at all
+		if t.size == 0 { // an empty output is valid
 			return nil, true, nil
 		}
 		return m.data.Bytes()[t.offset:][:t.size:t.size], true, nil
@@ -36,8 +36,8 @@ func (w *Worker) data(s *slot, b *batching.Batch, m *message, t *tensor) (data [
 	return s.out.bytes[t.offset:][:t.size:t.size], false, nil
 }
 
-// input returns the bytes of an output that is a part of an input, which the child can only read;
-// nil if it is not.
+// input returns the bytes of an output that is a part of an input (read-only for the child), or nil for any other
+// output.
 func (s *slot) input(b *batching.Batch, t *tensor) []byte {
 	if s.in != nil && t.segment == s.in.id {
 		return within(s.in.bytes[:s.used], t.offset, t.size)
@@ -52,7 +52,7 @@ func (s *slot) input(b *batching.Batch, t *tensor) []byte {
 	return nil
 }
 
-// within returns n bytes of data at at, or nil if they are not all there.
+// within returns n bytes of data at at, or nil if data is too short.
 func within(data []byte, at, n int) []byte {
 	if at < 0 || at > len(data) || n > len(data)-at {
 		return nil
@@ -67,7 +67,7 @@ func lenOf(b *buf.Buf) int {
 	return b.Len()
 }
 
-// held are copies of strings, which the child could change in its memory after their check.
+// held are copies of strings: the child could change strings in shared memory after the check.
 type held []*buf.Buf
 
 func (h held) release() {
@@ -76,8 +76,8 @@ func (h held) release() {
 	}
 }
 
-// tensor returns an output with its data checked. The shape is front of the output's own, in
-// memory of its own.
+// tensor returns an output with checked data. The returned tensor owns shape, which is placed in front of the
+// output's own shape.
 func (w *Worker) tensor(s *slot, b *batching.Batch, m *message, t *tensor, shape []int, h *held) (out stream.Tensor, err error) {
 	data, private, err := w.data(s, b, m, t)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Worker) tensor(s *slot, b *batching.Batch, m *message, t *tensor, shape
 	return out, nil
 }
 
-// answer ends the requests of a batch by its result.
+// answer ends the requests of a batch with the child's result.
 func (w *Worker) answer(s *slot, b *batching.Batch, m *message) error {
 	if m.lost > 0 {
 		s.wantOut = max(s.wantOut, m.lost)
@@ -122,7 +122,7 @@ func (w *Worker) answer(s *slot, b *batching.Batch, m *message) error {
 	switch {
 	case !m.dense:
 		return nil
-	case s.hi-s.lo < len(b.Requests): // one of several
+	case s.hi-s.lo < len(b.Requests): // a batch run one by one
 		r := b.Requests[s.lo]
 		if r.Outcome() != stream.Pending {
 			return nil
@@ -157,14 +157,14 @@ func (w *Worker) answerOne(s *slot, b *batching.Batch, m *message, k int) error 
 	switch {
 	case r.Call != nil:
 		return w.answerCall(s, b, m, r, outputs)
-	case a.outputs && len(outputs) == 0 && w.model.Decoupled: // its answers were parts
+	case a.outputs && len(outputs) == 0 && w.model.Decoupled: // the parts were the answers
 		b.Finish(i, nil)
 		return nil
 	case a.outputs:
 		return w.outputs(s, b, m, r, outputs, func(out []stream.Tensor) { b.Finish(i, out) })
 	case m.dense:
 		return nil
-	case w.model.Decoupled: // its answers were parts
+	case w.model.Decoupled: // the parts were the answers
 		b.Finish(i, nil)
 		return nil
 	}
@@ -180,7 +180,7 @@ func (w *Worker) fail(r *stream.Request, f *failure, reply *stream.Reply) {
 	switch {
 	case f.traceback != "":
 		w.proc.logs.line(slog.LevelError, msg, "traceback", f.traceback)
-	case f.code == stream.Internal: // such as an answer of another type than declared, which no one else may see
+	case f.code == stream.Internal: // such as an answer of a wrong type, which other clients must not see
 		w.proc.logs.line(slog.LevelError, msg)
 	}
 	if f.status != 0 {
@@ -215,7 +215,7 @@ func (w *Worker) outputs(s *slot, b *batching.Batch, m *message, r *stream.Reque
 		memory = append(memory, m.dims[t.from-1:t.to]...) // with a 1 in front
 		shape := memory[start+1 : len(memory) : len(memory)]
 		out, err := w.tensor(s, b, m, t, shape, &h)
-		if err == buf.ErrBudget { //nolint:errorlint // as the pool returns it
+		if err == buf.ErrBudget { //nolint:errorlint // returned unwrapped by the pool
 			r.Drop(stream.Memory)
 			return nil
 		}
@@ -234,7 +234,7 @@ func (w *Worker) outputs(s *slot, b *batching.Batch, m *message, r *stream.Reque
 	return nil
 }
 
-// checkNames reports an error unless the outputs are those of the model.
+// checkNames returns an error unless the outputs are the model's.
 func (w *Worker) checkNames(of []tensor) error {
 	for k := range of {
 		name := of[k].name
@@ -267,8 +267,8 @@ func (w *Worker) declared(name string) *stream.TensorSpec {
 	return nil
 }
 
-// checkShape reports an error unless an output has the datatype and the shape that the model
-// declares. rows are those in front of the shape, if the model has a batch axis.
+// checkShape returns an error unless an output has the datatype and the shape declared by the model. rows are in
+// front of the shape, if the model has a batch axis.
 func (w *Worker) checkShape(t *tensor, shape []int, rows int) error {
 	spec := w.declared(t.name)
 	if spec == nil {
@@ -306,7 +306,7 @@ func (w *Worker) answerCall(s *slot, b *batching.Batch, m *message, r *stream.Re
 	}
 	body, lease, err := w.body(s, b, m, outputs)
 	switch {
-	case err == buf.ErrBudget: //nolint:errorlint // as the pool returns it
+	case err == buf.ErrBudget: //nolint:errorlint // returned unwrapped by the pool
 		r.Drop(stream.Memory)
 	case err != nil:
 		return err
@@ -355,9 +355,9 @@ func (w *Worker) answerRows(s *slot, b *batching.Batch, m *message) error {
 	defer func() { clear(s.tensors) }()
 	for k := range m.outputs {
 		t := &m.outputs[k]
-		shape := m.dims[t.from:t.to] // Split copies it
+		shape := m.dims[t.from:t.to] // Split copies shape
 		out, err := w.tensor(s, b, m, t, shape, &h)
-		if err == buf.ErrBudget { //nolint:errorlint // as the pool returns it
+		if err == buf.ErrBudget { //nolint:errorlint // returned unwrapped by the pool
 			for _, i := range s.sent {
 				b.Requests[i].Drop(stream.Memory)
 			}
@@ -412,7 +412,7 @@ func (w *Worker) part(s *slot, b *batching.Batch, m *message) error {
 	}
 	body, lease, err := w.body(s, b, m, m.outputs)
 	switch {
-	case err == buf.ErrBudget: //nolint:errorlint // as the pool returns it
+	case err == buf.ErrBudget: //nolint:errorlint // returned unwrapped by the pool
 		r.Drop(stream.Memory)
 	case err != nil:
 		return err

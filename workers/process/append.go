@@ -25,7 +25,7 @@ func appendPlace(dst []byte, p place) []byte {
 	return strconv.AppendInt(dst, int64(p.size), 10)
 }
 
-// appendTensor writes a tensor; with rows > 0 they are put in front of its shape.
+// appendTensor writes a tensor; rows > 0 are put in front of the shape.
 func appendTensor(dst []byte, name string, datatype stream.Datatype, rows int, shape []int, p place) []byte {
 	dst = append(dst, `{"name":`...)
 	dst = oip.AppendString(dst, name)
@@ -120,7 +120,7 @@ func appendCall(dst []byte, c *stream.Call) []byte {
 	return append(dst, '}')
 }
 
-// appendLatin writes the value of a header: bytes that are not UTF-8 are those of ISO 8859-1.
+// appendLatin writes the value of a header: bytes that are no valid UTF-8 are read as ISO 8859-1.
 func appendLatin(dst []byte, s string) []byte {
 	if utf8.ValidString(s) {
 		return oip.AppendString(dst, s)
@@ -132,7 +132,7 @@ func appendLatin(dst []byte, s string) []byte {
 	return oip.AppendString(dst, string(runes))
 }
 
-// appendTrace writes the trace context of a request, as the header traceparent has it.
+// appendTrace writes the trace context of a request in the form of the header traceparent.
 func appendTrace(dst []byte, r *stream.Request) []byte {
 	if r.Trace == (stream.TraceID{}) {
 		return dst
@@ -147,7 +147,7 @@ func appendTrace(dst []byte, r *stream.Request) []byte {
 	return append(dst, `-00"`...)
 }
 
-// appendRequest writes what the child is told of a request besides its data.
+// appendRequest writes the description of a request for the child, without the data.
 func appendRequest(dst []byte, r *stream.Request, now stream.Instant) []byte {
 	dst = append(dst, `{"rows":`...)
 	dst = strconv.AppendInt(dst, int64(r.Rows), 10)

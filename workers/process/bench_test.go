@@ -19,8 +19,8 @@ import (
 
 const benchRow = 4 * 76800
 
-// BenchmarkBare is a batch of four frames of 300 KB, written to shared memory, copied by the test
-// child there, and read: what a program that uses shared memory directly would do.
+// BenchmarkBare measures a batch of four frames of 300 KB, written to shared memory, copied by the test child, and
+// read: the work of a program with direct use of shared memory.
 func BenchmarkBare(b *testing.B) {
 	path, err := filepath.Abs("testdata/child.py")
 	if err != nil {

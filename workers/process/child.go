@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	socketVariable = "MILLRACE_SOCKET" // says which descriptor the socket is
+	socketVariable = "MILLRACE_SOCKET" // the descriptor of the socket
 	maxText        = 16 << 20          // bytes of the JSON text of a message
-	messages       = 4                 // of a child that are in memory at once
-	writeLimit     = 10 * time.Second  // for a message that waits for nothing else
-	lastWords      = 2 * time.Second   // for the end of a process whose socket has ended
+	messages       = 4                 // of a child in memory at the same time
+	writeLimit     = 10 * time.Second  // for a message that waits for no other message
+	lastWords      = 2 * time.Second   // for the end of a process after the end of the socket
 )
 
-// process is a running child and the connection to it.
+// process is a running child with the connection to the child.
 //
-// Its reader reads all messages, parses them, and passes each to whoever waits for it. A child
-// computes batches one after the other, so that the first in queue is the one that runs.
+// The reader parses all messages, and passes each message to the waiting goroutine. A child computes batches in
+// sequence, so the first batch in queue is the running batch.
 type process struct {
 	proc    *child.Process
 	socket  *socket
@@ -49,18 +49,18 @@ type process struct {
 
 	mu      sync.Mutex
 	queue   []*slot // batches sent and not answered, in their order
-	why     error   // set when the child is given up; nil: it may end by itself
+	why     error   // set when the child is given up; nil: the child may end by itself
 	cause   string  // of the end, for counts
-	culprit uint64  // id of the batch that is the reason for why; 0: the one that runs
+	culprit uint64  // id of the batch that caused why; 0: the running batch
 	health  *health
 	counts  *workers.Processes
 	counted bool     // as running
 	memory  int64    // resident, as counted
-	leaving bool     // its replacement has been asked for
-	begins  bool     // it says when it begins a batch
+	leaving bool     // the replacement of the child is requested
+	begins  bool     // the child reports the begin of each batch
 	asked   bool     // ask waits for a reply
-	stopped bool     // it was told to end
-	ordered bool     // it has ended because of that
+	stopped bool     // the child was told to end
+	ordered bool     // the child has ended as told
 	release []uint64 // streams whose state the child can drop
 	oom     oom
 	checked chan *message
@@ -71,8 +71,8 @@ type process struct {
 	free    chan *message // not in use
 	lost    chan struct{} // closed when the child is given up: the reader waits for nobody
 	once    sync.Once
-	ended   chan struct{} // closed when the child has ended and all it wrote was read
-	err     error         // how it ended; set before ended is closed
+	ended   chan struct{} // closed when the child has ended and all output of the child was read
+	err     error         // the error of the child's end; set before ended is closed
 }
 
 // begin starts the program.
@@ -155,10 +155,10 @@ func startError(spec *Spec, err error) error {
 	return &stream.Error{Code: code, Field: "command", Msg: fmt.Sprintf("%s %s: %v", spec.Path, what, err), Err: err}
 }
 
-// giveUp ends a child because of err: it is killed, and its reader waits for nobody.
+// giveUp kills a child because of err. Afterwards the reader waits for no goroutine.
 func (p *process) giveUp(cause string, err error) { p.giveUpBy(0, cause, err) }
 
-// giveUpBy is giveUp because of the answer to a batch, which need not be the one that runs now.
+// giveUpBy is giveUp because of the answer to the batch id, which need not be the running batch.
 func (p *process) giveUpBy(id uint64, cause string, err error) {
 	p.mu.Lock()
 	if p.why == nil {
@@ -169,7 +169,7 @@ func (p *process) giveUpBy(id uint64, cause string, err error) {
 	_ = p.proc.Signal(syscall.SIGKILL)
 }
 
-// because sets the cause of the child's end, unless another one is known.
+// because sets the cause of the child's end, unless a cause is already set.
 func (p *process) because(cause string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +195,7 @@ func (p *process) sendLocked(text []byte, data [][]byte, fd int, limit time.Dura
 	return p.socket.write(p.parts, fd, limit)
 }
 
-// checkSizes returns an error for a message that is too long.
+// checkSizes returns an error for a too long message.
 func checkSizes(text []byte, data [][]byte) error {
 	n := 0
 	for _, d := range data {
@@ -207,7 +207,7 @@ func checkSizes(text []byte, data [][]byte) error {
 	return nil
 }
 
-// ask sends a message and waits for one of the kind want.
+// ask sends a message and waits for a reply of the kind want.
 func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, error) {
 	p.mu.Lock()
 	p.asked = true
@@ -223,7 +223,7 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 		case m = <-p.replies:
 		case <-p.ended:
 			select {
-			case m = <-p.replies: // its last one
+			case m = <-p.replies: // the last reply of the child
 			default:
 				return nil, p.err
 			}
@@ -251,25 +251,27 @@ func (p *process) ask(ctx context.Context, text []byte, want kind) (*message, er
 	return nil, fmt.Errorf("the program answers with %s", m.name())
 }
 
-// refusal is what a child says when it cannot serve.
+// refusal is a child's error when the child cannot serve.
 type refusal struct {
 	message, traceback string
 	code               stream.Code
-	kind               string // as the child said it
-	field              string // the setting or parameter that is wrong
+	kind               string // as named by the child
+	field              string // the wrong setting or parameter
 }
 
-// ResultCode returns the exit status with which Simple Server Framework ends for an error of a program that could not be started. ok is
-// false for errors of anything else.
+// ResultCode returns the exit status of Simple Server Framework for the error of a program that could not be started.
+// ok is false for other errors.
 func ResultCode(err error) (code int, ok bool) {
-	const application, configuration, grpc, requirement = 32, 34, 155, 255 // grpc: of a configuration that gRPC cannot carry
+	// grpc: a configuration unsuitable for gRPC
+	const application, configuration, grpc, requirement = 32, 34, 155, 255
 	var said *refusal
 	if errors.As(err, &said) {
 		switch n, _ := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-")); n {
-		case requirement, configuration, grpc: // those of the configuration are found before the application is started
+		// errors of the configuration are found before the start of the application
+		case requirement, configuration, grpc:
 			return n, true
 		}
-		return application, true // of all that its module or its startup raises
+		return application, true // of all errors of the module or the startup
 	}
 	var exit *child.ExitError
 	if errors.As(err, &exit) {
@@ -297,7 +299,7 @@ func (p *process) giveBack(m *message) {
 func (p *process) read() {
 	p.routines.Go(func() {
 		<-p.proc.Done()
-		// A process that the child has started may hold the socket for ever.
+		// A process started by the child may keep the socket open forever.
 		_ = p.socket.file.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	})
 	err := p.readAll()
@@ -309,7 +311,7 @@ func (p *process) read() {
 	p.finish()
 }
 
-// next returns the id of the batch that is next to be answered; 0 if there is none.
+// next returns the id of the next batch to be answered; 0 if no batch is in flight.
 func (p *process) next() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,7 +321,7 @@ func (p *process) next() uint64 {
 	return p.queue[0].id
 }
 
-// brokeProtocol returns the error of a batch whose child broke the protocol because of err.
+// brokeProtocol returns the error of a batch whose child broke the protocol by err.
 func brokeProtocol(err error) error {
 	var e *stream.Error
 	if errors.As(err, &e) && e.Field == "max_result" {
@@ -344,7 +346,6 @@ func (p *process) readAll() error {
 	}
 }
 
-// readMessage reads and parses one message.
 func (p *process) readMessage(r *bufio.Reader, s *scanner) (m *message, err error) {
 	head, err := r.Peek(8)
 	if err != nil {
@@ -389,7 +390,7 @@ func (p *process) readMessage(r *bufio.Reader, s *scanner) (m *message, err erro
 	return m, nil
 }
 
-// deliver passes m to whoever waits for it.
+// deliver passes m to the waiting goroutine.
 func (p *process) deliver(m *message) error {
 	var to chan *message
 	switch m.kind {
@@ -423,7 +424,7 @@ func (p *process) deliver(m *message) error {
 		asked := p.asked
 		p.asked = false
 		if asked && m.kind == isFailed {
-			p.cause = cmp.Or(p.cause, "start") // also if it ends by itself then
+			p.cause = cmp.Or(p.cause, "start") // also if the child then ends by itself
 		}
 		p.mu.Unlock()
 		if asked {
@@ -448,7 +449,7 @@ func (p *process) deliver(m *message) error {
 	}
 }
 
-// begun notes that the child has begun the batch that is next in queue.
+// begun notes that the child has begun the next batch in queue.
 func (p *process) begun(m *message) error {
 	var x struct {
 		Type string `json:"type"`
@@ -494,10 +495,10 @@ func (p *process) log(m *message) error {
 	return nil
 }
 
-// text returns the JSON of a message that is sent seldom.
+// text returns the JSON of a rare message.
 func text(of any) []byte {
 	b, err := json.Marshal(of)
-	if err != nil { // only for values that JSON does not have, such as NaN
+	if err != nil { // only for values unknown to JSON, such as NaN
 		panic(err)
 	}
 	return b

@@ -10,7 +10,7 @@ import (
 // maxCore is the highest number of a processor.
 const maxCore = 1023
 
-// parseCores reads a list such as 0-3,8.
+// parseCores parses a list such as 0-3,8.
 func parseCores(list string) (cores []int, err error) {
 	bad := func() ([]int, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "cores", "has %q: want numbers of processors such as 0-3 or 0,2,4, at most %d", list, maxCore)

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// bind lets a process that was just started, and what it starts, run on some processors only.
+// bind limits a just started process, and its later children, to the given processors.
 func bind(pid int, cores []int) error {
 	var set unix.CPUSet
 	for _, c := range cores {

@@ -79,7 +79,7 @@ func (w *Worker) decode(s *slot, b *batching.Batch, m *message) error {
 	if err := w.proc.send(text(answer), data, -1, w.patience()); errors.Is(err, os.ErrDeadlineExceeded) {
 		w.proc.giveUp("timeout", w.tooLong("did not read a decoded picture", w.patience()))
 	}
-	return nil // if the child has gone, wait learns it
+	return nil // wait notices when the child has gone
 }
 
 // failureOf returns the error of a picture for the message decoded.

@@ -65,7 +65,7 @@ type describedApp struct {
 	Extra   map[string]any  `json:"extra"`
 }
 
-// Bounds of what a program may declare.
+// Bounds on a program's declarations.
 const (
 	maxTensors = 256
 	maxRoutes  = 1024
@@ -74,7 +74,7 @@ const (
 	maxSide    = 1 << 14 // of a picture
 )
 
-// decodeStrict decodes a message, and refuses members that the protocol does not have.
+// decodeStrict decodes a message, and refuses members unknown to the protocol.
 func decodeStrict(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -91,8 +91,8 @@ func describe(text []byte) (*description, error) {
 	return &d, nil
 }
 
-// model returns the metadata that a child's message describes. whole says that its pictures are
-// decoded by the worker, and not into rows of a batch: they keep their size, or come with other inputs.
+// model returns the metadata described by a child's message. whole means that the worker decodes the model's
+// pictures, not into rows of a batch: the pictures keep their size, or come with other inputs.
 func (d *description) model() (m *stream.Model, whole bool, err error) {
 	m = &stream.Model{Any: d.Any, MaxBatch: max(d.MaxBatch, 1), Decoupled: d.Decoupled, Stateful: d.Stateful, Labels: d.Labels}
 	if d.MaxBatch < 0 || d.MaxBatch > maxBatch {
@@ -100,7 +100,7 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 	}
 	if d.Stateful {
 		m.Affinity = true
-		m.Policy.Mode = stream.Every // a frame that is left out is missing in the state
+		m.Policy.Mode = stream.Every // an omitted frame would be missing in the state
 	}
 	if m.Inputs, err = specs("inputs", d.Inputs); err != nil {
 		return nil, false, err
@@ -127,7 +127,7 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 		}
 		m.Any = true
 	}
-	if m.Any { // a request's tensors are handed over, and answered, as they come
+	if m.Any { // a request's tensors pass unchanged, and so do the answer's
 		asTheyCome(m.Inputs)
 		asTheyCome(m.Outputs)
 	}
@@ -143,7 +143,7 @@ func (d *description) model() (m *stream.Model, whole bool, err error) {
 	return m, whole, nil
 }
 
-// asTheyCome notes that tensors have no batch axis.
+// asTheyCome marks tensors without a batch axis.
 func asTheyCome(specs []stream.TensorSpec) {
 	for i := range specs {
 		specs[i].Unbatched = true
@@ -259,7 +259,7 @@ func (a *describedApp) app() (*stream.App, error) {
 	}
 	if len(a.OpenAPI) > 0 && string(a.OpenAPI) != "null" {
 		app.OpenAPI = a.OpenAPI
-		var text string // a document in a string is one, too
+		var text string // also a document in a string
 		if json.Unmarshal(a.OpenAPI, &text) == nil {
 			app.OpenAPI = []byte(text)
 		}

@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// finish waits for the end of the process after that of its socket, and sets err.
+// finish waits for the end of the process after the end of the socket, and sets err.
 func (p *process) finish() {
 	defer close(p.ended)
 	p.once.Do(func() { close(p.lost) })
@@ -25,7 +25,7 @@ func (p *process) finish() {
 		p.mu.Lock()
 		stopped := p.stopped
 		p.mu.Unlock()
-		if !stopped { // otherwise stop or kill ends it, after grace
+		if !stopped { // otherwise stop or kill ends the process, after grace
 			p.giveUp("protocol", brokeProtocol(errors.New("it has closed its connection and goes on")))
 		}
 		<-p.proc.Done()
@@ -44,15 +44,15 @@ func (p *process) finish() {
 	case p.stopped:
 		p.cause, p.ordered = cmp.Or(p.cause, "stopped"), true
 		p.err = stream.Errorf(stream.Unavailable, "", "the program was stopped")
-	case p.cause == "start": // it has said why before
+	case p.cause == "start": // the child has reported the reason before
 		_, p.err = explain(exit, p.oom.recent(stream.Now()))
-	default: // whatever it was to be replaced for
+	default: // for any cause of a replacement
 		p.cause, p.err = explain(exit, p.oom.recent(stream.Now()))
 	}
 }
 
-// explain says how a process ended that was not given up. short says that the kernel has just
-// ended a process for want of memory.
+// explain describes the end of a process that was not given up. short means that the kernel has just killed a process
+// for lack of memory.
 func explain(exit error, short bool) (cause string, err error) {
 	var e *child.ExitError
 	if !errors.As(exit, &e) {
@@ -65,7 +65,7 @@ func explain(exit error, short bool) (cause string, err error) {
 	sig, how := e.Signal, fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
 	if sig == 0 {
 		how = fmt.Sprintf("has ended with status %d", e.Code)
-		if e.Code > 128 { // what a shell returns whose command was ended by a signal
+		if e.Code > 128 { // a shell's status for a command ended by a signal
 			sig = syscall.Signal(e.Code - 128)
 		}
 	}
@@ -84,7 +84,7 @@ func explain(exit error, short bool) (cause string, err error) {
 	return "exit", ended
 }
 
-// outside reports whether a signal comes from other processes, and not from what a program computes.
+// outside reports whether a signal comes from other processes, not from the program's computation.
 func outside(s syscall.Signal) bool {
 	switch s {
 	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2:
@@ -93,7 +93,7 @@ func outside(s syscall.Signal) bool {
 	return false
 }
 
-// stop ends the child: by close, SIGTERM and SIGKILL, each after grace, or half of what left returns.
+// stop ends the child: by close, SIGTERM and SIGKILL, each after grace, or after half of the time returned by left.
 func (p *process) stop(grace time.Duration, left func() time.Duration) {
 	p.mu.Lock()
 	p.stopped = true
@@ -110,8 +110,8 @@ func (p *process) stop(grace time.Duration, left func() time.Duration) {
 	p.kill(grace, left)
 }
 
-// await waits for the end of the process, at most for grace and for half of what left returns, which
-// may become less meanwhile.
+// await waits for the end of the process, at most for grace and for half of the time returned by left, which may
+// shrink during the wait.
 func (p *process) await(grace time.Duration, left func() time.Duration) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -130,14 +130,14 @@ func (p *process) await(grace time.Duration, left func() time.Duration) {
 	}
 }
 
-// kill ends the child by SIGTERM, and by SIGKILL as stop does, and frees what it has here. Without
-// grace it sends SIGKILL at once.
+// kill ends the child by SIGTERM and then SIGKILL, like stop, and frees the resources of the connection. Without
+// grace kill sends SIGKILL at once.
 func (p *process) kill(grace time.Duration, left func() time.Duration) {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
 	if grace > 0 {
-		_ = p.proc.Signal(syscall.SIGTERM) // if it has ended, that is what is wanted
+		_ = p.proc.Signal(syscall.SIGTERM) // an error means that the process has already ended
 		p.await(grace, left)
 	}
 	p.once.Do(func() { close(p.lost) })
@@ -145,7 +145,7 @@ func (p *process) kill(grace time.Duration, left func() time.Duration) {
 	p.routines.Wait()
 	_ = p.socket.file.Close()
 	p.logs.flush()
-	for { // messages that nobody has taken
+	for { // unread messages
 		select {
 		case m := <-p.replies:
 			m.reset()

@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// A program that cannot start is an error of the load that says why.
+// The load of a program that cannot start fails with the program's reason.
 func TestStartFailures(t *testing.T) {
 	dir := t.TempDir()
 	program := func(name, text string) string {
@@ -66,7 +66,7 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
-// A program whose setup does not end is an error of the load that says so.
+// The load of a program with an endless setup fails with an error naming the setup.
 func TestSetupHangs(t *testing.T) {
 	eachLimit(t, func(t *testing.T, limit time.Duration) bool {
 		_, err := tryLoad(t, "slow setup", params("grace", "50ms"), func(c *workers.Config) { c.Limits.Start = limit })
@@ -82,8 +82,7 @@ func TestSetupHangs(t *testing.T) {
 	})
 }
 
-// A batch during which the program breaks ends with an error that says how, and the next one is
-// answered by another process.
+// A batch fails with the reason when the program breaks during the batch, and another process answers the next batch.
 func TestRunFailures(t *testing.T) {
 	for _, c := range []struct {
 		do   string
@@ -164,7 +163,7 @@ func TestRunFailures(t *testing.T) {
 	}
 }
 
-// What a program prints is logged, and harms nothing.
+// A program's prints are logged, and do no harm.
 func TestGarbageOnStdout(t *testing.T) {
 	r := load(t, "")
 	s := r.open(stream.Options{})
@@ -193,7 +192,7 @@ func (r *rig) until(what string, is func() bool) {
 	}
 }
 
-// An error of one request of a batch is that request's alone.
+// An error of one request of a batch ends only this request.
 func TestOneFails(t *testing.T) {
 	r := load(t, "")
 	s := r.open(stream.Options{})
@@ -216,7 +215,7 @@ func TestOneFails(t *testing.T) {
 	}
 }
 
-// A program that does not close when it is told to, and ignores SIGTERM, is killed.
+// A program that ignores close and SIGTERM is killed.
 func TestSlowClose(t *testing.T) {
 	r := load(t, "slow close", params("grace", "30ms"))
 	if err := r.m.Unload(t.Context(), "m", ""); err != nil {
@@ -224,8 +223,8 @@ func TestSlowClose(t *testing.T) {
 	}
 }
 
-// The time that a program gets to close is bounded by that of the stop: of the model, which is then
-// not taken for hung, and of the server, also when that begins later.
+// The time for a program to close is bounded by the time for the stop: of the model, which then does not count as
+// hung, and of the server, also when the server's stop begins later.
 func TestCloseIsBounded(t *testing.T) {
 	slow := func(c *workers.Config) { c.Limits.Start, c.Params["grace"] = time.Hour, "1h" }
 	t.Run("limits.start", func(t *testing.T) {
@@ -262,8 +261,8 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// Results that do not fit into the shared memory come through the socket, and then it grows. When
-// they have been much smaller for long, it becomes smaller.
+// Results too large for the shared memory come through the socket, and then the shared memory grows. After much
+// smaller results for long, the shared memory shrinks.
 func TestResultsGrow(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})
@@ -285,8 +284,7 @@ func TestResultsGrow(t *testing.T) {
 	}
 }
 
-// A program that ends in the middle of its answer, wherever that is, fails its batch, and the next
-// one is answered.
+// A program that ends anywhere in the middle of an answer fails the batch, and the next batch is answered.
 func TestHalfAnAnswer(t *testing.T) {
 	for _, n := range []int{-8, -5, 0, 1, 20, 40, 46} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -306,7 +304,7 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// Strings whose lengths are wrong do not leave the server.
+// Strings with wrong lengths do not leave the server.
 func TestWrongStrings(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})
@@ -316,7 +314,7 @@ func TestWrongStrings(t *testing.T) {
 	}
 }
 
-// A program that describes another model when it is started again does not serve.
+// A program that describes another model after a restart does not serve.
 func TestChangedModel(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "once")
 	r := load(t, "changes", func(c *workers.Config) {

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// health decides when a program that runs is replaced. The caller serialises its methods.
+// health decides on the replacement of a running program. The caller serialises the calls.
 type health struct {
 	set     *Settings
 	started stream.Instant
@@ -19,7 +19,7 @@ type health struct {
 	checked  stream.Instant // when the program was last asked
 }
 
-// reason is why a program is replaced. planned says that nothing is wrong.
+// reason is the reason for replacing a program. planned means a replacement without an error.
 type reason struct {
 	cause   string
 	planned bool
@@ -55,7 +55,7 @@ func (h *health) ran(requests int, took time.Duration) *reason {
 	return nil
 }
 
-// old returns a reason to replace a program of that age, or nil.
+// old returns a reason to replace a program of the age at now, or nil.
 func (h *health) old(now stream.Instant) *reason {
 	if d := h.set.RecycleAfter; d > 0 && now.Sub(h.started) >= d {
 		return &reason{cause: "recycled", planned: true, err: fmt.Errorf("%v", d)}
@@ -63,8 +63,8 @@ func (h *health) old(now stream.Instant) *reason {
 	return nil
 }
 
-// memory returns a reason to replace a program with that resident memory, or nil. now says that
-// not even the end of its batch can be waited for.
+// memory returns a reason to replace a program with the given resident memory, or nil. now means: do not wait even
+// for the end of the running batch.
 func (h *health) memory(bytes int64) (why *reason, now bool) {
 	limit := h.set.MemoryLimit
 	if limit <= 0 || bytes <= limit {
@@ -73,7 +73,7 @@ func (h *health) memory(bytes int64) (why *reason, now bool) {
 	return &reason{cause: "memory", err: stream.Errorf(stream.Internal, "memory_limit", "the program has %d MiB of resident memory, and the setting allows %d", bytes>>20, limit>>20)}, bytes/2 > limit
 }
 
-// due reports whether an idle program is to be asked how it is, and records that it is.
+// due reports whether the health check of an idle program is due, and records the check.
 func (h *health) due(now stream.Instant) bool {
 	period := *h.set.Watchdog.Period
 	if period <= 0 || h.idle == 0 || now.Sub(h.idle) < period || now.Sub(h.checked) < period {

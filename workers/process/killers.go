@@ -15,31 +15,31 @@ import (
 	"millrace/workers"
 )
 
-// maxKillers bounds the inputs that a model remembers.
+// maxKillers bounds the remembered inputs of a model.
 const maxKillers = 1024
 
-// trials is what the instances of a model know together: what it computes, and the requests that
-// have ended a program, or may have.
+// trials is the shared knowledge of a model's instances: the model's description, and requests that have ended a
+// program, or may have.
 type trials struct {
-	refuse time.Duration // how long input that ended the program is refused
-	seed   maphash.Seed  // random, so that no client can make input that looks like another one's
+	refuse time.Duration // time for refusing input that ended the program
+	seed   maphash.Seed  // random, so that no client can make input with another input's digest
 
 	known atomic.Int32 // len(killers)
 	open  atomic.Int32 // len(requests)
 
 	mu       sync.Mutex
-	killers  map[uint64]stream.Instant // when they ended the program, by digest
-	requests map[*stream.Request]trial // that are run again
+	killers  map[uint64]stream.Instant // time of ending the program, by digest
+	requests map[*stream.Request]trial // requests to run again
 	first    *description              // of the model, by the first instance
 }
 
 // trial is why a request is run again.
 type trial struct {
-	alone   bool // it was in a batch of several that ended the program
-	retried bool // its batch passed the limit, and the model is idempotent
+	alone   bool // was in a fatal batch of several requests
+	retried bool // the batch passed the limit, and the model is idempotent
 }
 
-// trialsOf returns those of the model's group.
+// trialsOf returns the trials of the model's group.
 func trialsOf(env *workers.Env, refuse time.Duration) *trials {
 	if env.Shared == nil {
 		return newTrials(refuse)
@@ -51,8 +51,8 @@ func newTrials(refuse time.Duration) *trials {
 	return &trials{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{}, requests: map[*stream.Request]trial{}}
 }
 
-// describes reports an error if a program describes another model than the first one did: clients,
-// batches and memory are made for that.
+// describes returns an error if a program describes another model than the first program did, because clients,
+// batches and memory depend on the first description.
 func (t *trials) describes(d description) error {
 	d.Options, d.Stages, d.Graphs = nil, nil, nil
 	if d.App != nil {
@@ -71,7 +71,7 @@ func (t *trials) describes(d description) error {
 	return nil
 }
 
-// remember says that r ended the program, alone in its batch.
+// remember records that r, alone in a batch, ended the program.
 func (t *trials) remember(r *stream.Request, now stream.Instant) {
 	if t.refuse <= 0 {
 		return
@@ -93,13 +93,13 @@ func (t *trials) remember(r *stream.Request, now stream.Instant) {
 	t.known.Store(int32(len(t.killers)))
 }
 
-// forget removes the inputs whose time has passed.
+// forget removes the expired inputs.
 func (t *trials) forget(now stream.Instant) {
 	maps.DeleteFunc(t.killers, func(_ uint64, at stream.Instant) bool { return now.Sub(at) >= t.refuse })
 	t.known.Store(int32(len(t.killers)))
 }
 
-// refused returns an error for input that has ended the program a short time ago.
+// refused returns an error for input that recently ended the program.
 func (t *trials) refused(r *stream.Request, now stream.Instant) error {
 	if t.known.Load() == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (t *trials) of(r *stream.Request) trial {
 	return t.requests[r]
 }
 
-// settle forgets the requests, which have ended.
+// settle forgets ended requests.
 func (t *trials) settle(of []*stream.Request) {
 	if t.open.Load() == 0 {
 		return
@@ -150,7 +150,7 @@ func (t *trials) settle(of []*stream.Request) {
 	t.open.Store(int32(len(t.requests)))
 }
 
-// digest returns a hash of everything in r on which a program's answer depends.
+// digest returns a hash of all parts of r that can influence a program's answer.
 func (t *trials) digest(r *stream.Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	maxLine  = 4 << 10 // bytes of a line of the program's output; longer ones are cut
+	maxLine  = 4 << 10 // bytes of a line of the program's output; longer lines are cut
 	logRate  = 100     // lines a second
 	logBurst = 500     // lines at once
 )
 
-// logs puts what a child writes into the server's log, at a bounded rate.
+// logs writes a child's output into the server's log, at a bounded rate.
 type logs struct {
 	log *slog.Logger
 	now func() time.Time
@@ -29,7 +29,6 @@ type logs struct {
 
 func newLogs(log *slog.Logger) *logs { return &logs{log: log, now: time.Now, tokens: logBurst} }
 
-// line logs one line.
 func (l *logs) line(level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	now := l.now()
@@ -66,7 +65,7 @@ func (l *logs) flush() {
 	}
 }
 
-// copyLines logs the lines of a pipe until it ends.
+// copyLines logs the lines of a pipe until the end of the pipe.
 func (l *logs) copyLines(r io.Reader, from string) {
 	b := bufio.NewReaderSize(r, maxLine)
 	for {
@@ -77,11 +76,11 @@ func (l *logs) copyLines(r io.Reader, from string) {
 		if text := strings.TrimRight(string(line), " \t"); text != "" {
 			l.line(slog.LevelInfo, text, "from", from)
 		}
-		_ = more // the rest of a long line is a line of its own
+		_ = more // the rest of a long line becomes a separate line
 	}
 }
 
-// levelOf returns the level of a name, Info for one that is not known.
+// levelOf returns the level with the given name, or Info.
 func levelOf(name string) slog.Level {
 	switch strings.ToLower(name) {
 	case "debug", "trace":

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFamily bounds the processes of one program that are looked at.
+// maxFamily bounds the examined processes of one program.
 const maxFamily = 256
 
 var pageSize = int64(os.Getpagesize())
 
-// family is a process and those that it has started.
+// family is a process with its descendants.
 type family []int
 
-// familyOf looks for them: it reads a file for each of their threads.
+// familyOf finds the descendants of pid: familyOf reads a file for each thread of the family.
 func familyOf(pid int) family {
 	f := family{pid}
 	for i := 0; i < len(f) && i < maxFamily; i++ {
@@ -38,7 +38,7 @@ func familyOf(pid int) family {
 	return f[:min(len(f), maxFamily)]
 }
 
-// residentBytes returns their resident memory. What they share is counted for each of them.
+// residentBytes returns the resident memory of the family, without the shared pages of the descendants.
 func (f family) residentBytes() (n int64) {
 	for i, pid := range f {
 		fields := strings.Fields(read("/proc/" + strconv.Itoa(pid) + "/statm"))
@@ -47,7 +47,7 @@ func (f family) residentBytes() (n int64) {
 		}
 		resident, _ := strconv.ParseInt(fields[1], 10, 64)
 		shared, _ := strconv.ParseInt(fields[2], 10, 64)
-		if i > 0 { // pages of libraries, and those of the parent after a fork
+		if i > 0 { // shared pages: libraries, and the parent's pages after a fork
 			resident -= min(shared, resident)
 		}
 		n += resident * pageSize
@@ -55,8 +55,8 @@ func (f family) residentBytes() (n int64) {
 	return n
 }
 
-// keepDescriptors keeps what the server has inherited, or a library has opened, from the processes
-// that it starts: Go's own descriptors are closed in them anyway.
+// keepDescriptors keeps descriptors inherited by the server, or opened by a library, from started processes: Go's own
+// descriptors are closed there anyway.
 func keepDescriptors() {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -70,13 +70,13 @@ func keepDescriptors() {
 }
 
 func read(path string) string {
-	b, _ := os.ReadFile(path) // of a process that has ended, there is none
+	b, _ := os.ReadFile(path) // missing for an ended process
 	return string(b)
 }
 
-// oomFile returns the file that counts how many processes the kernel has ended for want of memory:
-// that of the memory cgroup of process pid, which counts those that it lost because the machine had
-// none left, too; otherwise that of the machine. "" = there is none. root is /, but for tests.
+// oomFile returns the file with the count of processes killed by the kernel for lack of memory: the file of the
+// memory cgroup of process pid, which also counts its processes killed for lack of the machine's memory; otherwise
+// the machine's file. "" = none. root is / except in tests.
 func oomFile(root string, pid int) string {
 	groups := filepath.Join(root, "sys/fs/cgroup")
 	for line := range strings.Lines(read(filepath.Join(root, "proc", strconv.Itoa(pid), "cgroup"))) {
@@ -106,7 +106,7 @@ func oomFile(root string, pid int) string {
 	return ""
 }
 
-// oomCount returns the count of such a file, or -1.
+// oomCount returns the count in file, or -1.
 func oomCount(file string) int64 {
 	for line := range strings.Lines(read(file)) {
 		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {

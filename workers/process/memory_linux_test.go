@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A look at the memory costs the same however many threads the program has, and the processes that
-// it has started are found.
+// A measurement of memory costs the same for any number of threads of the program, and finds processes started by the
+// program.
 func TestFamily(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -31,7 +31,7 @@ func TestFamily(t *testing.T) {
 	for range 100 {
 		ready := make(chan struct{})
 		go func() {
-			runtime.LockOSThread() // which gives it a thread of its own
+			runtime.LockOSThread() // gives the goroutine a thread
 			defer runtime.UnlockOSThread()
 			close(ready)
 			<-end

@@ -8,13 +8,12 @@ import (
 	"millrace/stream/buf"
 )
 
-// message is one message of a child. Its memory is reused: it is valid until the reader gets it
-// back.
+// message is one message of a child. The memory is reused: a message is valid until returned to the reader.
 type message struct {
 	kind kind
 	text []byte   // the JSON text
-	data *buf.Buf // the bytes after it; nil = none
-	lost int      // bytes after it that were left out for want of memory
+	data *buf.Buf // the bytes after the text; nil = none
+	lost int      // bytes after the text, omitted for lack of memory
 
 	id      uint64 // of the batch
 	request int    // of a part
@@ -62,13 +61,13 @@ type place struct {
 type tensor struct {
 	name     string
 	datatype stream.Datatype
-	from, to int // of its shape in message.dims; the element before is 1
+	from, to int // the shape in message.dims; the element before is 1
 	place
 }
 
-// answer is what a result says of one request.
+// answer is the part of a result for one request.
 type answer struct {
-	from, to int // its outputs in message.tensors
+	from, to int // the outputs in message.tensors
 	outputs  bool
 	reply    *stream.Reply
 	params   stream.Params
@@ -102,11 +101,11 @@ func (m *message) reset() {
 	}
 }
 
-// parse reads the JSON text of a message. Messages of which there are few are decoded by
-// their readers: parse only reads their type.
+// parse reads the JSON text of a message. The readers of rare messages decode the text themselves: parse only reads
+// the type.
 func (m *message) parse(s *scanner) error {
 	s.buf, s.pos = m.text, 0
-	// The type is needed to know what the other members are, and may come after them.
+	// The type decides the meaning of the other members, and may come last.
 	if err := m.findKind(s); err != nil {
 		return err
 	}
@@ -169,7 +168,7 @@ func (m *message) name() string {
 	return "message"
 }
 
-// findKind sets the message's kind. The type is the first member, or the text is decoded for it.
+// findKind sets the message's kind. Unless the type is the first member, findKind decodes the text.
 func (m *message) findKind(s *scanner) error {
 	var name []byte
 	if s.expect('{') == nil {

@@ -6,15 +6,15 @@ import (
 	"millrace/stream"
 )
 
-// oomTime is how long after the kernel has ended a process for want of memory a child that was
-// killed counts as that process: one with much memory takes its time to end.
+// oomTime is the time during which a killed child counts as a process killed by the kernel for lack of memory: a
+// process with much memory ends slowly.
 const oomTime = 10 * time.Second
 
-// oom looks whether the kernel ends processes for want of memory. It says only how many, and not which.
+// oom notices kills by the kernel for lack of memory. The kernel reports only a count of the processes.
 type oom struct {
 	file  string         // that counts them; "" = none
 	count int64          // as of the last look
-	last  stream.Instant // when there were more than at the look before; 0 = never
+	last  stream.Instant // time of the last increase seen; 0 = never
 }
 
 // look takes note of the count of a file.
@@ -27,19 +27,19 @@ func (o *oom) look(file string, count int64, now stream.Instant) {
 	}
 }
 
-// recent reports whether a process that is killed now is probably killed for want of memory.
+// recent reports whether a process killed now was probably killed for lack of memory.
 func (o *oom) recent(now stream.Instant) bool {
 	o.look(o.file, oomCount(o.file), now)
 	return o.last != 0 && now.Sub(o.last) < oomTime
 }
 
-// lookForOOM takes note of the processes that the kernel has ended so far.
+// lookForOOM records the number of processes killed by the kernel so far.
 func (p *process) lookForOOM() {
 	file := oomFile("/", p.proc.Pid())
 	count := oomCount(file)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.counted { // otherwise it has no cgroup any more
+	if p.counted { // the cgroup of an ended process is gone
 		p.oom.look(file, count, stream.Now())
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"millrace/workers"
 )
 
-// The count of the program's own cgroup decides, of both versions and as a container sees it, and
-// that of the machine where there is none.
+// The count of the program's own cgroup decides, of both versions and from inside a container; without a cgroup, the
+// machine's count decides.
 func TestOOMFile(t *testing.T) {
 	const events, control, vmstat = "low 0\nmax 5\noom 2\noom_kill 3\noom_group_kill 9\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n", "pgfault 9\noom_kill 7\nx 8\n"
 	for _, c := range []struct {
@@ -63,8 +63,8 @@ func TestOOMFile(t *testing.T) {
 	}
 }
 
-// A child that was killed counts as killed for want of memory if the kernel has ended a process in
-// the seconds before, whether or not that was looked at meanwhile.
+// A killed child counts as killed for lack of memory if the kernel has killed a process in the seconds before, even
+// without a look at the count in between.
 func TestOOMIsRecent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.events")
 	count := func(n int) {
@@ -75,7 +75,7 @@ func TestOOMIsRecent(t *testing.T) {
 	second := func(n int) stream.Instant { return at(time.Duration(n) * time.Second) }
 	for _, c := range []struct {
 		name  string
-		kills []int // counts at looks, one each second; the last one is looked at by the end
+		kills []int // counts at looks, one each second; the end of the child looks at the last count
 		want  bool
 	}{
 		{"never", []int{5, 5, 5}, false},
@@ -109,7 +109,7 @@ func TestOOMIsRecent(t *testing.T) {
 	}
 }
 
-// limitedGroup makes a memory cgroup with a limit, and returns the file of its processes.
+// limitedGroup makes a memory cgroup with a limit, and returns the file of the cgroup's processes.
 func limitedGroup(t *testing.T, limit int) string {
 	t.Helper()
 	file := oomFile("/", os.Getpid())
@@ -131,12 +131,12 @@ func limitedGroup(t *testing.T, limit int) string {
 	if err := os.WriteFile(filepath.Join(dir, name[0]), fmt.Append(nil, limit), 0o600); err != nil {
 		t.Skipf("a memory cgroup cannot be limited here, so that only TestOOMFile and TestOOMIsRecent test what is recognised: %v", err)
 	}
-	_ = os.WriteFile(filepath.Join(dir, name[1]), []byte(swap), 0o600) // there may be no swap
+	_ = os.WriteFile(filepath.Join(dir, name[1]), []byte(swap), 0o600) // not every machine has swap
 	return filepath.Join(dir, "cgroup.procs")
 }
 
-// A program that the kernel kills for want of memory fails its request with an error that says so,
-// and equal input is refused; one that somebody kills does not.
+// When the kernel kills a program for lack of memory, the error of the request names the lack, and equal input is
+// refused; when a user kills the program, neither happens.
 func TestKilledByTheKernel(t *testing.T) {
 	group := limitedGroup(t, 100<<20)
 	program, err := filepath.Abs("testdata/child.py")

@@ -5,8 +5,8 @@ import (
 	"millrace/stream"
 )
 
-// Pictures of their own size, and those of programs with further inputs that requests may leave out,
-// are decoded here: the requests have different shapes, so that they have no rows of a batch.
+// The server decodes pictures of their own size, and pictures of programs with further optional inputs: the requests
+// have different shapes, so no rows of a batch.
 
 const planar = codec.NCHW
 
@@ -15,7 +15,7 @@ func (w *Worker) isPicture(r *stream.Request) bool {
 	return w.pictures && r.Call == nil && r.Codec != stream.Tensors
 }
 
-// pictureSize returns the size of r's picture. It is not ok when decoding will fail.
+// pictureSize returns the size of r's picture. ok is false when decoding will fail.
 func (w *Worker) pictureSize(r *stream.Request) (width, height int, ok bool) {
 	switch {
 	case r.Codec == stream.RGB24 || r.Codec == stream.NV12:

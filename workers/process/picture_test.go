@@ -12,8 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// Pictures and video frames reach a program that asks for pictures without a size as RGB arrays of
-// their own size.
+// Pictures and video frames reach a program with pictures of any size as RGB arrays of their own size.
 func TestPictures(t *testing.T) {
 	t.Run("shared memory", func(t *testing.T) { testPictures(t, true) })
 	t.Run("pipe", func(t *testing.T) { testPictures(t, false) })
@@ -52,7 +51,7 @@ func testPictures(t *testing.T, shared bool) {
 		}
 		want(stream.Frame{Codec: stream.PNG, Payload: b.Bytes()}, size.Y, size.X, [3]byte{200, 100, 50})
 	}
-	if !shared { // each picture is in memory of its own while it is sent
+	if !shared { // each picture has separate memory during the send
 		s.submit(stream.Frame{Codec: stream.RGB24, Width: 1 << 10, Height: 1 << 10, Payload: make([]byte, 3<<20)})
 		s.next().Release()
 		stats := r.mem.Stats()
@@ -85,8 +84,8 @@ func testPictures(t *testing.T, shared bool) {
 	want(stream.Frame{Codec: stream.RGB24, Width: 6, Height: 4, Payload: rgb}, 4, 6, [3]byte{1, 2, 3})
 }
 
-// The server decodes pictures for a program that asks for it, in memory of the budget: without memory the request is dropped, and
-// the program goes on.
+// The server decodes pictures for a program on demand, in memory of the budget: without memory the request is
+// dropped, and the program goes on.
 func TestDecode(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})

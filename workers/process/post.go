@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// post sends a message that is not answered. One that the child does not read ends it: it would not
-// understand those that follow.
+// post sends a message without a reply. A partly read message ends the child, which could not understand later
+// messages.
 func (w *Worker) post(text []byte, fd int) {
 	w.proc.writing.Lock()
 	defer w.proc.writing.Unlock()
 	_ = w.postLocked(text, fd, w.patience())
 }
 
-// tryPost is post of a short message, without waiting for another one or for room. It reports
-// whether it was sent.
+// tryPost is post for a short message, without waiting for another message or for room, and reports whether the
+// message was sent.
 func (w *Worker) tryPost(text []byte) bool {
 	if !w.proc.writing.TryLock() {
 		return false
@@ -33,7 +33,7 @@ func (w *Worker) postLocked(text []byte, fd int, limit time.Duration) bool {
 	return err == nil
 }
 
-// patience is the time in which a child reads a message: as long as a batch may run before.
+// patience is the time limit for the child to read a message: the limit of the batch that may run before.
 func (w *Worker) patience() time.Duration {
 	if w.env.Limit > 0 {
 		return w.env.Limit

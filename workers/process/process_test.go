@@ -31,7 +31,6 @@ type sink struct {
 func (s sink) Push(r *stream.Result)       { s.results <- r }
 func (s sink) Done(why stream.CloseReason) { s.done <- why }
 
-// logText keeps what is logged.
 type logText struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -214,7 +213,7 @@ func TestSmallShm(t *testing.T) {
 	}
 }
 
-// Tensors, bytes and calls go to a program that takes anything.
+// Tensors, bytes and calls reach a program that accepts any input.
 func TestRagged(t *testing.T) {
 	t.Run("shared memory", func(t *testing.T) { testRagged(t, true) })
 	t.Run("pipe", func(t *testing.T) { testRagged(t, false) })
@@ -257,8 +256,7 @@ func testRagged(t *testing.T, shared bool) {
 	}
 }
 
-// Results that are larger than all inputs, and those that are inputs, stay what they are as long as
-// they are held, whatever is computed meanwhile.
+// Held results stay unchanged during later computations, if larger than all inputs, and if part of the inputs.
 func TestHeldResults(t *testing.T) {
 	for _, mode := range []string{"large", "wide"} {
 		t.Run(mode, func(t *testing.T) {

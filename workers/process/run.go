@@ -15,10 +15,10 @@ import (
 	"millrace/workers"
 )
 
-// look is how often a run looks whether its time has passed, and whether somebody still waits.
+// look is the interval at which a run checks its time limit and whether any client still waits.
 const look = 25 * time.Millisecond
 
-// Run sends a batch to the child and answers its requests. Two goroutines may call it at once.
+// Run sends a batch to the child and answers the batch's requests. Two goroutines may call Run at once.
 func (w *Worker) Run(ctx context.Context, b *batching.Batch) error {
 	s := <-w.slots
 	defer func() { w.slots <- s }()
@@ -43,7 +43,7 @@ func (w *Worker) Run(ctx context.Context, b *batching.Batch) error {
 		case errors.Is(err, workers.ErrBroken):
 			r.Fail(err)
 			if i+1 < len(b.Requests) {
-				return w.notBegun() // the others are run by the next child
+				return w.notBegun() // the next child runs the remaining requests
 			}
 			return err
 		default:
@@ -60,8 +60,8 @@ func extend(b *batching.Batch, d time.Duration) {
 	}
 }
 
-// refuse ends the requests of b that are known to end the program. It reports whether the others
-// have to be run one by one.
+// refuse ends the requests of b known to end the program, and reports whether the remaining requests have to run one
+// by one.
 func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 	if w.trials.known.Load() == 0 && w.trials.open.Load() == 0 {
 		return false
@@ -69,7 +69,7 @@ func (w *Worker) refuse(b *batching.Batch) (alone bool) {
 	now := stream.Now()
 	for _, r := range b.Requests {
 		if err := w.trials.refused(r, now); err != nil {
-			if w.spec.Own != nil { // it has no setting refuse
+			if w.spec.Own != nil { // a program of the server has no setting refuse
 				err = stream.Errorf(stream.InvalidArgument, "", "an equal request ended the process of model %s a short time ago, and such input is refused for %v: send other input", w.env.Name, w.trials.refuse)
 			}
 			r.Fail(err)
@@ -97,8 +97,8 @@ func (w *Worker) runSome(ctx context.Context, s *slot, b *batching.Batch, lo, hi
 	return w.wait(ctx, s, b)
 }
 
-// send writes the batch to the child. Requests whose pictures cannot be decoded end here, and the
-// slot has the others in sent.
+// send writes the batch to the child. Requests with undecodable pictures end here, and the remaining requests are in
+// s.sent.
 func (w *Worker) send(s *slot, b *batching.Batch) error {
 	defer s.wasSent()
 	if err := w.compose(s, b); err != nil {
@@ -120,12 +120,12 @@ func (w *Worker) send(s *slot, b *batching.Batch) error {
 	if err := checkSizes(s.text, s.data); err != nil {
 		return err
 	}
-	w.releaseStates(w.patience()) // before a new state of one of these streams
+	w.releaseStates(w.patience()) // before a new state of a released stream
 	s.began.Store(0)
 	s.waited = 0
 	p.mu.Lock()
 	select {
-	case <-p.lost: // a child that was given up, or has closed its connection, does not begin it
+	case <-p.lost: // a given-up child, or a child with a closed connection, does not begin the batch
 		p.mu.Unlock()
 		return nil
 	default:
@@ -139,10 +139,10 @@ func (w *Worker) send(s *slot, b *batching.Batch) error {
 	if err := p.sendLocked(s.text, s.data, -1, w.patience()); errors.Is(err, os.ErrDeadlineExceeded) {
 		p.giveUp("timeout", w.tooLong("did not read a batch", w.patience()))
 	}
-	return nil // if the child has gone, wait learns it
+	return nil // wait notices when the child has gone
 }
 
-// compose writes the message of a batch, and what it needs before it.
+// compose writes the message of a batch, after the messages required before.
 func (w *Worker) compose(s *slot, b *batching.Batch) error {
 	s.text, s.after, s.sent, s.cancels, s.emitted = s.text[:0], 0, s.sent[:0], s.cancels[:0], s.emitted[:0]
 	if w.shared {
@@ -188,7 +188,7 @@ func (w *Worker) compose(s *slot, b *batching.Batch) error {
 	return nil
 }
 
-// inputs writes the inputs of a dense batch, those of the slot's requests.
+// inputs writes the inputs of a dense batch, for the slot's requests.
 func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	s := x.s
 	seg, err := w.known(b.Segment())
@@ -221,7 +221,7 @@ func (w *Worker) inputs(x *writer, b *batching.Batch) error {
 	return nil
 }
 
-// request writes one request, with its data if the batch is ragged.
+// request writes one request, with the data if the batch is ragged.
 func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.Instant) error {
 	s := x.s
 	if dense {
@@ -277,8 +277,7 @@ func (w *Worker) request(x *writer, r *stream.Request, dense bool, now stream.In
 	return nil
 }
 
-// missingRows returns the batch axis of an input that was sent without one, to a model that has
-// it; otherwise 0.
+// missingRows returns the batch axis of an input sent without the batch axis of the model; otherwise 0.
 func (w *Worker) missingRows(r *stream.Request, t *stream.Tensor) int {
 	if w.model.Any || w.model.Axis != stream.FreeAxis {
 		return 0
@@ -291,7 +290,7 @@ func (w *Worker) missingRows(r *stream.Request, t *stream.Tensor) int {
 	return 0
 }
 
-// wait waits for the result of a batch and answers its requests.
+// wait waits for the result of a batch and answers the batch's requests.
 func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 	p := w.proc
 	s.timer.Reset(look)
@@ -303,7 +302,7 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 				return err
 			}
 		case <-p.ended:
-			for { // what it said before it ended
+			for { // messages sent before the end
 				select {
 				case m := <-s.answers:
 					if done, err := w.take(s, b, m); done {
@@ -316,7 +315,7 @@ func (w *Worker) wait(ctx context.Context, s *slot, b *batching.Batch) error {
 			}
 		case <-s.timer.C:
 			switch began := stream.Instant(s.began.Load()); {
-			case began == 0: // its time has not begun
+			case began == 0: // the time limit has not begun
 				extend(b, look)
 			case stream.Now().Sub(began)-s.waited > w.env.Limit+w.late() && w.env.Limit > 0:
 				p.giveUp("timeout", w.tooLong("did not answer a batch", w.env.Limit))
@@ -339,7 +338,7 @@ func (w *Worker) late() time.Duration {
 	return w.spec.Own.Late
 }
 
-// cancel tells the child of the requests for which nobody waits any more.
+// cancel tells the child which requests have no waiting client any more.
 func (w *Worker) cancel(s *slot, b *batching.Batch) {
 	for k, i := range s.sent {
 		if s.cancels[k] || b.Requests[i].Wanted() {
@@ -356,7 +355,7 @@ func (w *Worker) cancel(s *slot, b *batching.Batch) {
 	}
 }
 
-// take handles a part or the result of a batch. It reports whether the batch is done.
+// take handles a part or the result of a batch, and reports whether the batch is done.
 func (w *Worker) take(s *slot, b *batching.Batch, m *message) (done bool, err error) {
 	defer w.proc.giveBack(m)
 	switch m.kind {
@@ -389,7 +388,7 @@ func (w *Worker) tooLong(what string, limit time.Duration) error {
 	return stream.Errorf(stream.Timeout, field, "the program of model %s %s within %v and is replaced", w.env.Name, what, limit)
 }
 
-// broken makes err one after which the group replaces the instance.
+// broken turns err into an error with ErrBroken, for which the group replaces the instance.
 func broken(err error) error {
 	out := &stream.Error{Code: stream.CodeOf(err), Msg: err.Error(), Err: workers.ErrBroken}
 	var e *stream.Error
@@ -399,8 +398,8 @@ func broken(err error) error {
 	return out
 }
 
-// ended returns the error of a batch whose child has ended: why, if it was the one that ran. Then
-// its requests may be run again.
+// ended returns the error of a batch whose child has ended: for the running batch, the reason of the end. The
+// requests may then run again.
 func (w *Worker) ended(s *slot, b *batching.Batch) error {
 	p := w.proc
 	p.mu.Lock()
@@ -446,12 +445,12 @@ func (w *Worker) ended(s *slot, b *batching.Batch) error {
 	return err
 }
 
-// reserved are the bytes of the memory for results into which a child that says when it begins a
-// batch writes the batch's id, and no outputs.
+// reserved are the first bytes of the memory for results, without outputs: a child that reports the begin of a batch
+// writes the batch's id there.
 const reserved = 64
 
-// notBegun reports whether a child that says when it begins a batch has not begun this one: by its
-// id in the memory for its results, or by a message where there is none.
+// notBegun reports whether a child that reports the begin of batches has not begun this batch: by the id in the
+// memory for results, or without shared memory by a message.
 func (s *slot) notBegun() bool {
 	if s.out != nil && s.out.size() >= reserved && binary.LittleEndian.Uint64(s.out.bytes) == s.id {
 		return false
@@ -459,7 +458,7 @@ func (s *slot) notBegun() bool {
 	return !s.begun
 }
 
-// byInput reports whether what the program computed may have ended it.
+// byInput reports whether the program's computation may be the cause of the end.
 func byInput(cause string) bool {
 	switch cause {
 	case "exit", "signal", "oom", "killed":
@@ -468,8 +467,8 @@ func byInput(cause string) bool {
 	return false
 }
 
-// notBegun is the error of a batch that the child has not begun, or that is run again. A child that
-// has just been given up has not ended yet.
+// notBegun returns the error of a batch that the child has not begun, or that runs again. notBegun waits for the end
+// of a given-up child.
 func (w *Worker) notBegun() error {
 	<-w.proc.ended
 	return fmt.Errorf("%w: %w", workers.ErrNotStarted, w.proc.err)
@@ -489,7 +488,7 @@ func (w *Worker) ran(s *slot, b *batching.Batch, m *message) {
 	if why != nil {
 		w.replaceBy(why)
 	}
-	// The child may have begun before its last result was read: its spans end before now.
+	// The child may have begun before the read of the child's previous result: the spans must end before now.
 	zero := began
 	for i := range m.spans {
 		zero = min(zero, now.Add(-time.Duration(m.spans[i].end)*time.Microsecond))
@@ -499,8 +498,8 @@ func (w *Worker) ran(s *slot, b *batching.Batch, m *message) {
 	}
 }
 
-// span adds a span of the program to the traces of its requests. It counts from zero, and is cut to
-// begin with the run.
+// span adds a span of the program to the traces of the requests. p counts from zero, and is cut to begin with the
+// run.
 func (w *Worker) span(s *slot, b *batching.Batch, p *span, zero, began stream.Instant) {
 	at := func(us int) stream.Instant { return max(began, zero.Add(time.Duration(us)*time.Microsecond)) }
 	for k, i := range s.sent {

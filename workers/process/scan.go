@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads a JSON text of a child once, from left to right. Strings that occur in every
-// message, such as the names of outputs, are allocated once.
+// scanner reads a JSON text of a child once, from left to right. Strings that recur in every message, such as the
+// names of outputs, are allocated once.
 type scanner struct {
 	buf   []byte
 	pos   int
@@ -19,7 +19,7 @@ type scanner struct {
 
 const (
 	maxNames = 256
-	maxDepth = 32 // of values that are skipped
+	maxDepth = 32 // of skipped values
 )
 
 func (s *scanner) fail(format string, args ...any) error {
@@ -46,8 +46,8 @@ func (s *scanner) expect(c byte) error {
 	return nil
 }
 
-// object calls member for each member of an object, with its key, which is valid until the
-// next string is read. member reads the value.
+// object calls member for each member of an object, with the key, which is valid until the next read of a string.
+// member reads the value.
 func (s *scanner) object(member func(key []byte) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *scanner) text() ([]byte, error) {
 	return nil, s.fail("a string that does not end")
 }
 
-// name reads a string that occurs often.
+// name reads a recurring string.
 func (s *scanner) name() (string, error) {
 	b, err := s.text()
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *scanner) name() (string, error) {
 	return text, nil
 }
 
-// str reads a string that is kept.
+// str reads a string to keep.
 func (s *scanner) str() (string, error) {
 	b, err := s.text()
 	return string(b), err
@@ -224,7 +224,7 @@ func (s *scanner) boolean() (bool, error) {
 	return false, s.fail("expected true or false")
 }
 
-// null reports whether the next value is null, and reads it then.
+// null reports whether the next value is null, and then reads the value.
 func (s *scanner) null() bool {
 	if s.peek() == 'n' && len(s.buf)-s.pos >= 4 && string(s.buf[s.pos:s.pos+4]) == "null" {
 		s.pos += 4

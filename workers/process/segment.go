@@ -4,8 +4,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// segment is shared memory that the child maps too. Its bytes are charged to the budget as long
-// as it exists. The child cannot make it smaller, so that no access here can fail.
+// segment is shared memory, also mapped by the child. The bytes count in the budget as long as the segment exists.
+// The child cannot shrink the segment, so no access here can fail.
 type segment struct {
 	id    int
 	fd    int
@@ -26,7 +26,7 @@ func newSegment(mem *buf.Pool, id, n int) (*segment, error) {
 	return s, nil
 }
 
-// free gives the memory back. It does nothing for nil.
+// free releases the memory. A nil segment is a no-op.
 func (s *segment) free() {
 	if s == nil || s.bytes == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedMemory says that this system has it. A file without a name needs no /dev/shm.
+// sharedMemory reports that this system has shared memory. An unnamed file needs no /dev/shm.
 const sharedMemory = true
 
 func (s *segment) open(n int) (err error) {
@@ -20,7 +20,7 @@ func (s *segment) open(n int) (err error) {
 			err = fmt.Errorf("%d bytes of shared memory: %w", n, err)
 		}
 	}()
-	// All of the memory is allocated here, so that want of it is an error and no signal later.
+	// All memory is allocated here, so that lack of memory is an error instead of a later signal.
 	if err = unix.Fallocate(s.fd, 0, 0, int64(n)); err != nil {
 		return err
 	}
@@ -32,6 +32,6 @@ func (s *segment) open(n int) (err error) {
 }
 
 func (s *segment) close() {
-	_ = unix.Munmap(s.bytes) // fails only for an address that is not mapped
+	_ = unix.Munmap(s.bytes) // fails only for an unmapped address
 	_ = unix.Close(s.fd)
 }

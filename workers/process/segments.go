@@ -9,15 +9,15 @@ import (
 	"millrace/stream"
 )
 
-// segments are the ids under which a child knows shared memory.
+// segments are the child's ids for shared memory.
 type segments struct {
 	last atomic.Int64
 	mu   sync.Mutex
-	of   map[*batching.Segment]int // memory of batches that the child has mapped
+	of   map[*batching.Segment]int // memory of batches mapped by the child
 }
 
-// known returns the id under which the child knows the memory of a batch, and tells it if it does
-// not; 0 = the data are sent another way.
+// known returns the child's id for the memory of a batch, and sends an unknown memory to the child; 0 = send the data
+// in another way.
 func (w *Worker) known(s *batching.Segment) (int, error) {
 	if s == nil || !w.shared {
 		return 0, nil
@@ -57,7 +57,7 @@ func (w *Worker) tell(id, size int, writable bool, fd int) error {
 	return nil
 }
 
-// drop tells the child that it needs shared memory no longer.
+// drop tells the child that shared memory is no longer needed.
 func (w *Worker) drop(id int) {
 	w.post(dropText(id), -1)
 }
@@ -66,8 +66,8 @@ func dropText(id int) []byte {
 	return append(appendInt([]byte(`{"type":"drop_segment"`), "id", int64(id)), '}')
 }
 
-// dropGone tells the child of memory of batches that are used no more, unless something is being
-// sent to it: then a later call does.
+// dropGone tells the child of unused memory of batches, unless a message is being sent to the child: then a later
+// call does.
 func (g *segments) dropGone(w *Worker) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,17 +91,17 @@ func (w *Worker) size(s *slot, b *batching.Batch) error {
 		want = limit
 	}
 	if s.lowOut.unfit(want, s.out.size()) {
-		// Without it, results come through the socket.
+		// Without the segment, results come through the socket.
 		_ = w.replace(&s.out, min(grown(want), max(int(w.spec.Settings.MaxResult), segmentStep)), true)
 	}
 	return nil
 }
 
-// low counts the batches in a row that needed much less than a segment has.
+// low counts the batches in a row with a need far below the segment's size.
 type low int
 
-// unfit reports whether a segment that has so many bytes is to be replaced, as a batch needs n: it
-// is too small, or has been much too large for long.
+// unfit reports whether a segment of has bytes, for a batch with a need of n bytes, must be replaced: too small, or
+// much too large for long.
 func (l *low) unfit(n, has int) bool {
 	if n > has {
 		*l = 0
@@ -118,7 +118,7 @@ func (l *low) unfit(n, has int) bool {
 	return true
 }
 
-// replace makes a new segment in place of an old one.
+// replace makes a new segment in place of the old segment.
 func (w *Worker) replace(at **segment, n int, writable bool) error {
 	if old := *at; old != nil {
 		*at = nil
@@ -137,7 +137,7 @@ func (w *Worker) replace(at **segment, n int, writable bool) error {
 	return nil
 }
 
-// resultBytes returns the size of the outputs of a dense batch, if the model declares it.
+// resultBytes returns the size of the outputs of a dense batch, if declared by the model.
 func (w *Worker) resultBytes(b *batching.Batch) (n int) {
 	if len(b.Inputs) == 0 {
 		return 0

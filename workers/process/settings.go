@@ -33,7 +33,7 @@ func Memory() batching.Backend {
 	return ""
 }
 
-// settings are those of kind process.
+// settings are the settings of kind process.
 type settings struct {
 	Command string   `yaml:"command" path:"file" unset:"the source" help:"the program: a path, or a name in PATH"`
 	Args    []string `yaml:"args" example:"--fast" advanced:"yes" help:"arguments of the program"`
@@ -43,7 +43,7 @@ type settings struct {
 // Validate implements the validation of workers.Kind.
 func (s *settings) Validate() error { return s.Common.Validate() }
 
-// Settings are those of all kinds whose models are computed by a child process.
+// Settings are the common settings of all kinds with models in a child process.
 type Settings struct {
 	Env         []string `yaml:"env" example:"OMP_NUM_THREADS=1" advanced:"yes" help:"environment variables of the program, as NAME=VALUE, in addition to the server's environment"`
 	InstanceEnv []string `yaml:"instance_env" example:"CUDA_VISIBLE_DEVICES=0" advanced:"yes" help:"one entry for each instance, used in turn: variables NAME=VALUE, joined by ;"`
@@ -64,14 +64,14 @@ type Settings struct {
 	Watchdog Watchdog `yaml:"watchdog"`
 }
 
-// Watchdog says when a program that still runs is replaced.
+// Watchdog configures the replacement of running programs.
 type Watchdog struct {
 	Period           *time.Duration `yaml:"period" default:"5s" min:"0s" max:"1h" advanced:"yes" help:"interval of the checks of an idle program by its own watchdog; 0s: no checks"`
 	RequestThreshold time.Duration  `yaml:"request_threshold" min:"1ms" unset:"none" advanced:"yes" help:"replace the program above this mean time of the last batches"`
 	RequestAverage   int            `yaml:"request_average" default:"3" min:"1" max:"1024" advanced:"yes" help:"number of batches in the mean of request_threshold"`
 }
 
-// Validate returns what the tags do not say.
+// Validate returns the errors not covered by the tags.
 func (s *Settings) Validate() error {
 	for _, v := range s.Env {
 		if err := checkVariable("env", v); err != nil {
@@ -108,8 +108,7 @@ func checkVariable(field, v string) error {
 	return nil
 }
 
-// executable reports whether source is the path of a program. Files that other kinds load by
-// their names are left to these.
+// executable reports whether source is the path of a program. Files for other kinds, by name, are excluded.
 func executable(source string) bool {
 	if !strings.ContainsRune(source, filepath.Separator) || strings.Contains(source, "://") {
 		return false
@@ -122,7 +121,7 @@ func executable(source string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o111 != 0
 }
 
-// commandOf returns what kind process starts.
+// commandOf returns the program of kind process.
 func commandOf(env *workers.Env) (Spec, error) {
 	s := env.Settings.(*settings)
 	path := s.Command
@@ -133,7 +132,7 @@ func commandOf(env *workers.Env) (Spec, error) {
 		return Spec{}, stream.Errorf(stream.InvalidArgument, "command", "is missing: want the program to start")
 	}
 	spec := Spec{Path: path, Args: s.Args, Settings: &s.Common}
-	if env.Source != "" { // which a model's folder in a repository cannot set, as it can the others
+	if env.Source != "" { // not settable by a model's folder in a repository, unlike the other settings
 		spec.Files = []string{confine.Folder(env.Source)}
 	}
 	return spec, nil

@@ -11,32 +11,31 @@ import (
 	"millrace/workers"
 )
 
-// slot is what one batch in flight needs: shared memory for what the child reads and for what it
-// writes, and memory that is reused.
+// slot has the resources of one batch in flight: shared memory for the child's reads and writes, and reused memory.
 type slot struct {
-	in, out *segment // nil until they are needed
-	batch   int      // id of the batch's own memory, which the child knows; 0 = it has none
-	used    int      // bytes of in that the batch has
-	usedOut int      // bytes of out that the last results had
-	wantOut int      // bytes that they needed besides
+	in, out *segment // nil until first needed
+	batch   int      // id of the batch's own memory, known to the child; 0 = none
+	used    int      // bytes of in used by the batch
+	usedOut int      // bytes of out used by the last results
+	wantOut int      // further bytes needed by the last results
 	lowIn   low
 	lowOut  low
 
 	id      uint64
-	began   atomic.Int64  // Instant when the child began the batch, as far as is known; 0 = it has not
-	begun   bool          // the child has sent begun; process.mu guards it
-	waited  time.Duration // since then, for clients to take parts of its answer
+	began   atomic.Int64  // Instant when the child began the batch, as far as known; 0 = not begun
+	begun   bool          // the child has sent begun; process.mu guards begun
+	waited  time.Duration // time since began spent waiting for clients to take parts of the answer
 	answers chan *message // of this batch
 	timer   *time.Timer
 
 	text    []byte
 	data    [][]byte   // pipe form: the bytes after the text
 	after   int        // their size
-	leases  []*buf.Buf // pipe form: under pictures that were decoded for the message
-	lo, hi  int        // the requests of the batch that are run
-	emitted []bool     // of those sent: a part of the answer has been sent
+	leases  []*buf.Buf // pipe form: memory of pictures decoded for the message
+	lo, hi  int        // the range of the batch's requests to run
+	emitted []bool     // by index in sent: a part of the answer has been sent
 	sent    []int      // the requests of the message, as indexes of the batch's
-	cancels []bool     // of these, whether the child knows that nobody waits
+	cancels []bool     // by index in sent: the child knows that the client has left
 	tensors []stream.Tensor
 	decoder *codec.Decoder
 }
@@ -51,7 +50,7 @@ func (s *slot) free() {
 	s.timer.Stop()
 	for {
 		select {
-		case m := <-s.answers: // came after its batch had been given up
+		case m := <-s.answers: // arrived after the batch had been given up
 			m.reset()
 			continue
 		default:
@@ -65,9 +64,9 @@ func (s *slot) free() {
 }
 
 const (
-	segmentStep = 64 << 10 // segments are multiples of it
+	segmentStep = 64 << 10 // segments are multiples of segmentStep
 	align       = 64       // of each tensor in a segment
-	spareTimes  = 4        // a segment that is so many times too large
+	spareTimes  = 4        // factor by which a segment is too large
 	spareAfter  = 256      // for so many batches is made smaller
 )
 
@@ -76,14 +75,14 @@ func aligned(n int) int { return (n + align - 1) &^ (align - 1) }
 // grown returns the size of a segment for n bytes.
 func grown(n int) int { return (n + n/4 + segmentStep - 1) / segmentStep * segmentStep }
 
-// writer puts the data of a batch where the child reads them.
+// writer puts the data of a batch where the child reads.
 type writer struct {
 	w  *Worker
 	s  *slot
 	at int // in the slot's segment
 }
 
-// put copies data to where the child reads them.
+// put copies data to where the child reads.
 func (x *writer) put(data []byte) place {
 	if x.s.in == nil {
 		x.s.data = append(x.s.data, data)
@@ -97,7 +96,7 @@ func (x *writer) put(data []byte) place {
 	return place{x.s.in.id, at, len(data)}
 }
 
-// room returns memory of n bytes that the child reads, to be filled.
+// room returns memory of n bytes to fill, read by the child.
 func (x *writer) room(n int) ([]byte, place, error) {
 	if x.s.in == nil {
 		lease, err := x.w.env.Memory.Lease(n)
@@ -112,7 +111,7 @@ func (x *writer) room(n int) ([]byte, place, error) {
 	return x.s.in.bytes[at : at+n : at+n], place{x.s.in.id, at, n}, nil
 }
 
-// wasSent releases what the message needed.
+// wasSent releases the resources of the message.
 func (s *slot) wasSent() {
 	for i, l := range s.leases {
 		l.Release()
@@ -123,7 +122,7 @@ func (s *slot) wasSent() {
 	s.data = s.data[:0]
 }
 
-// needs returns the bytes of the slot's segment that some requests of a batch need.
+// needs returns the bytes of the slot's segment needed by the requests lo to hi of a batch.
 func (w *Worker) needs(b *batching.Batch, lo, hi int) (n int) {
 	for k := range b.Inputs {
 		if b.Offset(k) < 0 {
@@ -139,7 +138,7 @@ func (w *Worker) needs(b *batching.Batch, lo, hi int) (n int) {
 	return n
 }
 
-// needsOf returns the bytes that a request of a ragged batch needs.
+// needsOf returns the bytes needed by a request of a ragged batch.
 func (w *Worker) needsOf(r *stream.Request) (n int) {
 	if w.isPicture(r) {
 		if width, height, ok := w.pictureSize(r); ok {

@@ -46,17 +46,17 @@ func TestWriteWithoutWaiting(t *testing.T) {
 	}
 }
 
-// A child that does not read a message, or has got a part of it only, is given up: it would not
-// understand those that follow.
+// A child that does not read a message, or only a part, is given up, because the child could not understand later
+// messages.
 func TestUnreadMessages(t *testing.T) {
 	many := slices.Repeat([]uint64{math.MaxUint64}, 1<<18)
 	const some = -1
 	for _, c := range []struct {
 		name    string
-		full    bool // there is no room at all
+		full    bool // the socket has no room at all
 		send    func(w *Worker)
 		given   bool // up
-		release int  // states that are left to release
+		release int  // states to release
 	}{
 		{"segment", true, func(w *Worker) { _ = w.tell(1, 10, false, -1) }, true, 0},
 		{"drop_segment", true, func(w *Worker) { w.drop(1) }, true, 0},
@@ -96,8 +96,8 @@ func TestUnreadMessages(t *testing.T) {
 	}
 }
 
-// The error of a child that reads nothing names the time that was waited, and the setting only if
-// that is where it is from.
+// The error of a child that does not read names the waited time, and names a setting only if the time comes from the
+// setting.
 func TestLimitOfAMessage(t *testing.T) {
 	for _, c := range []struct {
 		set   time.Duration

@@ -29,7 +29,7 @@ func newSocket() (*socket, *os.File, error) {
 		unix.CloseOnExec(fd)
 	}
 	_ = unix.SetNonblock(fds[0], true)
-	// As many bytes as a message with a few data has, so that it is written at once.
+	// Room for a message with a few data, to be written at once.
 	_ = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20)
 	_ = unix.SetsockoptInt(fds[1], unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20)
 	s := &socket{file: os.NewFile(uintptr(fds[0]), "child")}
@@ -42,13 +42,13 @@ func newSocket() (*socket, *os.File, error) {
 	return s, theirs, nil
 }
 
-// errHalf says that only a part of a message was written: the child cannot understand what follows.
+// errHalf means that only a part of a message was written: the child cannot understand later messages.
 var errHalf = errors.New("only a part of the message was written")
 
-// write writes the parts of a message, the first with a descriptor unless that is negative. A
-// child that does not read them within limit is an error, os.ErrDeadlineExceeded, and errHalf if it
-// has got a part. With a limit of 0 it does not wait, unless a part is written, which a message of up
-// to 32 KiB is not: then the limit is writeLimit. One goroutine at a time may call it.
+// write writes the parts of a message, the first part with a descriptor unless fd is negative. A child that does not
+// read the message within limit is an error: os.ErrDeadlineExceeded, and errHalf if a part was written. With limit 0
+// write does not wait, except after a partial write, with writeLimit; a message of up to 32 KiB is never partial. For
+// one goroutine at a time.
 func (s *socket) write(parts [][]byte, fd int, limit time.Duration) error {
 	s.all = append(s.all[:0], parts...)
 	left := s.all

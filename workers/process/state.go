@@ -7,13 +7,13 @@ import (
 	"millrace/stream"
 )
 
-// streamState is what is kept with a stream whose state a child has.
+// streamState is kept with a stream whose state a child has.
 type streamState struct {
 	proc *process
 	id   uint64
 }
 
-// newState says in the message of a request that the child has no state of its stream yet.
+// newState tells the child, in the message of a request, that the stream has no state yet.
 func (w *Worker) newState(dst []byte, r *stream.Request) []byte {
 	if !w.model.Stateful || r.Stream.Options().OneShot {
 		return dst
@@ -21,7 +21,7 @@ func (w *Worker) newState(dst []byte, r *stream.Request) []byte {
 	if had, ok := r.State().(*streamState); ok && had.proc == w.proc {
 		return dst
 	}
-	// State that another child had is gone: this one begins anew.
+	// The state of a former child is gone: a new state begins.
 	r.SetState(&streamState{w.proc, r.Stream.ID()}, release)
 	return append(dst, `,"new":true`...)
 }
@@ -35,13 +35,13 @@ func release(of any) {
 	s.proc.release = append(s.proc.release, s.id)
 }
 
-// maxReleased bounds the states of one message, so that the system takes it whole or not at all: a
-// part of it would have to be followed by the rest, which may have to wait for room.
+// maxReleased bounds the states of one message, so that the system writes the message whole or not at all: the rest
+// of a partial message might have to wait for room.
 const maxReleased = 1000
 
-// releaseStates tells the child which states it can drop. It waits up to limit for room for each
-// message, and the caller holds writing. Those for which there is none are told later; if the child
-// has gone, so have they.
+// releaseStates tells the child the droppable states. releaseStates waits up to limit for room for each message, and
+// the caller holds writing. States without room for their message are told later; if the child has gone, its states
+// are gone, too.
 func (w *Worker) releaseStates(limit time.Duration) {
 	p := w.proc
 	for {

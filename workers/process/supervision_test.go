@@ -19,8 +19,8 @@ import (
 	"millrace/workers"
 )
 
-// hold has the child run a batch of one request until next has returned, and then end it as do
-// says: "wait", or "wait and exit".
+// hold has the child run a batch of one request until next has returned, and then ends the batch by do: "wait", or
+// "wait and exit".
 func (c *client) hold(do string, next func()) {
 	c.rig.Helper()
 	file := filepath.Join(c.TempDir(), "go")
@@ -38,8 +38,8 @@ func (c *client) begins(do string) {
 	c.until("the child runs the first batch", func() bool { return strings.Contains(c.log.String(), `msg="begins `+do) })
 }
 
-// eachLimit runs a test with a short limit, and with longer ones where f returns false: the machine is
-// so busy that something passes the limit which should not.
+// eachLimit runs a test with a short limit, and with longer limits as long as f returns false: on a busy machine an
+// innocent batch may pass the limit.
 func eachLimit(t *testing.T, f func(t *testing.T, limit time.Duration) bool) {
 	t.Helper()
 	for limit := 300 * time.Millisecond; limit < time.Minute; limit *= 4 {
@@ -51,8 +51,7 @@ func eachLimit(t *testing.T, f func(t *testing.T, limit time.Duration) bool) {
 	t.Error("the limit is always passed")
 }
 
-// The batch that waits in a child while another one ends it is run by the next child: a death
-// fails exactly the batch that ran.
+// When a batch ends the child, the next child runs the waiting batch: a death fails exactly the running batch.
 func TestSecondBatchSurvives(t *testing.T) {
 	eight := func(s *client) {
 		for i := range 8 {
@@ -91,7 +90,7 @@ func TestSecondBatchSurvives(t *testing.T) {
 			t.Error("the batch that waited passed the limit")
 		}
 	})
-	t.Run("wrong result", func(t *testing.T) { // while the one that waited runs
+	t.Run("wrong result", func(t *testing.T) { // while the waiting batch runs
 		s := load(t, "", func(c *workers.Config) { c.Batching.MaxSize = 8 }).open(stream.Options{})
 		s.hold("wait and size", func() { slow(s) })
 		if !check(s, "broke the protocol: outputs.y.data: 4 bytes") {
@@ -109,8 +108,8 @@ func TestSecondBatchSurvives(t *testing.T) {
 	})
 }
 
-// The batch of a program that says when it begins one is run by the next process if it ends before
-// it has begun it, and fails if it ends after that; in shared memory as by messages.
+// For a program that reports the begin of batches, a process that ends before the begin of a batch leaves the batch
+// to the next process, and a process that ends afterwards fails the batch; with shared memory and with messages.
 func TestBegins(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		for do, want := range map[string]string{"end before it": "", "end after it": "has ended with status 3", "wrong id": "begun has the id"} {
@@ -139,8 +138,8 @@ func TestBegins(t *testing.T) {
 	}
 }
 
-// A batch that ends the program is run again one by one: one request fails, the others are
-// answered, and equal input is refused afterwards.
+// The requests of a fatal batch are run again one by one: one request fails, the others are answered, and equal input
+// is refused afterwards.
 func TestKillerIsFound(t *testing.T) {
 	r := load(t, "", func(c *workers.Config) { c.Batching.MaxSize = 8 })
 	s := r.open(stream.Options{})
@@ -178,8 +177,7 @@ func TestKillerIsFound(t *testing.T) {
 	}
 }
 
-// In a batch that is run one by one, a request whose answer breaks the protocol fails, and those
-// behind it are run by the next child.
+// In a batch run one by one, a request with a wrong answer fails, and the next child runs the later requests.
 func TestOneOfSeveralBreaksTheProtocol(t *testing.T) {
 	r := load(t, "", func(c *workers.Config) { c.Batching.MaxSize = 4 })
 	s := r.open(stream.Options{})
@@ -205,9 +203,9 @@ func TestOneOfSeveralBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-// A signal from outside is not held against the input of its batch, and a crash is.
+// The input of a batch is blamed for a crash, but not for a signal from outside.
 func TestSignals(t *testing.T) {
-	// Under nohup SIGHUP is ignored, also by programs, unless it is handled here.
+	// Under nohup SIGHUP is ignored, also by programs, unless handled here.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -246,7 +244,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A program that refuses to start again is counted as that, however it ends.
+// A program that refuses to start again counts as refusing, for any kind of end.
 func TestRefusesToRestart(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "once")
 	r := load(t, "refuses later", func(c *workers.Config) {
@@ -265,7 +263,7 @@ func TestRefusesToRestart(t *testing.T) {
 	}
 }
 
-// A batch past its limit is run once more when that is allowed.
+// A batch past its limit is run once more if allowed.
 func TestIdempotent(t *testing.T) {
 	eachLimit(t, func(t *testing.T, limit time.Duration) bool {
 		once := filepath.Join(t.TempDir(), "once")
@@ -293,8 +291,7 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// A batch may have more requests that end the program than limits.restarts allows, since answered
-// ones are between them.
+// A batch may have more fatal requests than limits.restarts allows, because answered requests are in between.
 func TestSeveralKillers(t *testing.T) {
 	r := load(t, "", params("refuse", "0s"), func(c *workers.Config) { c.Batching.MaxSize, c.Limits.Restarts = 8, 3 }) // of five ends, at most three are in a row, however the frames share batches
 	s := r.open(stream.Options{})
@@ -314,8 +311,7 @@ func TestSeveralKillers(t *testing.T) {
 	}
 }
 
-// Requests of a batch that are run one by one have a limit each: together they are not taken for a
-// program that hangs.
+// Requests of a batch run one by one have a limit each: the batch does not count as hung.
 func TestOneByOneIsNoHang(t *testing.T) {
 	const rows = 16
 	r := load(t, "", func(c *workers.Config) {
@@ -341,7 +337,7 @@ func TestOneByOneIsNoHang(t *testing.T) {
 	}
 }
 
-// slow is a client that takes its time for each part of an answer.
+// slow is a client that takes each part of an answer slowly.
 type slow struct {
 	sink
 	each time.Duration
@@ -352,8 +348,8 @@ func (s slow) Room() error {
 	return nil
 }
 
-// A client that is slow to take the parts of an answer does not let its program pass the limit, nor
-// the one that waits behind it.
+// A client that takes the parts of an answer slowly makes neither the running batch nor the waiting batch pass the
+// limit.
 func TestSlowClientIsNoHang(t *testing.T) {
 	r := load(t, "any", func(c *workers.Config) {
 		c.Batching.MaxSize, c.Limits.Run, c.Limits.Start = 1, 400*time.Millisecond, 2*time.Second
@@ -404,8 +400,7 @@ func (b blocked) Room() error {
 	return nil
 }
 
-// A batch of which a part was answered is not run again when the answer to the one before it, which
-// is read later, ends the program.
+// A partly answered batch is not run again when the later read answer to the batch before ends the program.
 func TestAnsweredInPartIsNotRunAgain(t *testing.T) {
 	r := load(t, "any", func(c *workers.Config) { c.Batching.MaxSize = 1 })
 	in := blocked{sink{make(chan *stream.Result, 64), make(chan stream.CloseReason, 1)}, make(chan struct{})}
@@ -436,7 +431,7 @@ func TestAnsweredInPartIsNotRunAgain(t *testing.T) {
 	<-in.done
 }
 
-// report returns what a program says of itself.
+// report returns the program's report.
 func (c *client) report() (out struct {
 	Env     map[string]string
 	Cores   []int
@@ -458,7 +453,7 @@ func (c *client) report() (out struct {
 	return out
 }
 
-// A process that is killed while it is idle is replaced at once, and its input is not blamed.
+// A process killed while idle is replaced at once, and no input is blamed.
 func TestKilledWhileIdle(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})
@@ -475,10 +470,10 @@ func TestKilledWhileIdle(t *testing.T) {
 	}
 }
 
-// The environment, processors, folder and descriptors of each instance are its own.
+// Each instance has its own environment, processors, folder and descriptors.
 func TestPlacesOfInstances(t *testing.T) {
 	dir := t.TempDir()
-	inherited, err := unix.Dup(int(os.Stdin.Fd())) // without close-on-exec, as a descriptor that the server has inherited
+	inherited, err := unix.Dup(int(os.Stdin.Fd())) // without close-on-exec, like a descriptor inherited by the server
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +489,8 @@ func TestPlacesOfInstances(t *testing.T) {
 		if want := []string{"/dev/null", "pipe", "pipe", "socket"}; !slices.Equal(got.Files, want) {
 			t.Fatalf("descriptors %v, want %v", got.Files, want)
 		}
-		s.submit(stream.Frame{Codec: stream.Opaque, Params: stream.Params{"do": "sleep:0.02"}}) // so that both get some
+		// so that both instances get some
+		s.submit(stream.Frame{Codec: stream.Opaque, Params: stream.Params{"do": "sleep:0.02"}})
 		s.submit(stream.Frame{Codec: stream.Opaque, Params: stream.Params{"do": "sleep:0.02"}})
 		s.next().Release()
 		s.next().Release()
@@ -504,8 +500,8 @@ func TestPlacesOfInstances(t *testing.T) {
 	}
 }
 
-// The state of a stream is in one process, which is told when it is not needed any more. A
-// process that takes the place of another knows that it has no state.
+// The state of a stream is in one process, which is told when the state is no longer needed. A replacement process
+// knows that the state is missing.
 func TestState(t *testing.T) {
 	r := load(t, "stateful", func(c *workers.Config) { c.Instances = 2 })
 	var clients []*client
@@ -541,7 +537,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A client that leaves is told to the program.
+// The program is told of a leaving client.
 func TestCancel(t *testing.T) {
 	r := load(t, "any")
 	s := r.open(stream.Options{})
@@ -565,7 +561,7 @@ func TestRecycling(t *testing.T) {
 	}
 }
 
-// A program that uses too much memory is replaced after its batch.
+// A program with too much memory is replaced after its batch.
 func TestMemoryLimit(t *testing.T) {
 	r := load(t, "any", params("memory_limit", "100MiB", "watchdog.period", "20ms"))
 	s := r.open(stream.Options{})
@@ -582,14 +578,15 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// The program's own watchdog is asked when it is idle, and one that says no is replaced.
+// The program's own watchdog is asked while idle, and a program that answers no is replaced.
 func TestWatchdog(t *testing.T) {
 	sick := filepath.Join(t.TempDir(), "sick")
 	r := load(t, "any", params("watchdog.period", "10ms"), func(c *workers.Config) { c.Params["env"] = `["MODE=any", "UNHEALTHY=` + sick + `"]` })
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.until("it is replaced", func() bool { return r.group.Stats().Processes.Ended["watchdog"] > 0 }) // also its successors, until the file is gone
+	// also successors, until the file is gone
+	r.until("it is replaced", func() bool { return r.group.Stats().Processes.Ended["watchdog"] > 0 })
 	if err := os.Remove(sick); err != nil {
 		t.Fatal(err)
 	}
@@ -598,8 +595,8 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// Many clients at once, two batches in flight, children that are killed: each frame has one
-// ending, and the outputs are those of its inputs.
+// Many clients at once, two batches in flight, killed children: each frame has one ending, and the outputs match the
+// inputs.
 func TestStress(t *testing.T) {
 	r := load(t, "", func(c *workers.Config) { c.Instances, c.Batching.MaxSize, c.Limits.Restarts = 2, 4, 1000 })
 	const streams, frames = 8, 60

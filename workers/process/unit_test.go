@@ -58,7 +58,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// An idle program is asked once in each period, a busy one never.
+// An idle program is asked once in each period, a busy program never.
 func TestDue(t *testing.T) {
 	h := newHealth(defaults(), at(0))
 	var asked []int
@@ -87,7 +87,7 @@ func request(params stream.Params, payload string) *stream.Request {
 	return &stream.Request{Frame: stream.Frame{Codec: stream.Opaque, Payload: []byte(payload), Params: params}}
 }
 
-// Input that ended the program is refused for a while, and no other input is.
+// Only input that ended the program is refused for a while.
 func TestKillers(t *testing.T) {
 	tr := newTrials(time.Minute)
 	if tr.refused(request(nil, "a"), at(0)) != nil {
@@ -150,7 +150,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// Settings that cannot be meant are refused by name.
+// Meaningless settings are refused by name.
 func TestSettingsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Settings)
@@ -169,7 +169,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// What a program says of its model is checked.
+// A program's description of the model is checked.
 func TestDescriptions(t *testing.T) {
 	const x = `"inputs":[{"name":"x","datatype":"FP32","shape":[4]}]`
 	for text, says := range map[string]string{
@@ -209,7 +209,8 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestColorOfPicture: a picture that keeps its size has the color of the message, or RGB, so that graphs and metadata know it.
+// TestColorOfPicture: a picture that keeps its size has the message's color, or RGB, so that graphs and metadata know
+// the color.
 func TestColorOfPicture(t *testing.T) {
 	for text, want := range map[string]string{
 		`"image":{}`:               "RGB",
@@ -226,7 +227,7 @@ func TestColorOfPicture(t *testing.T) {
 	}
 }
 
-// FuzzMessage gives texts of a child to the parser: it refuses them or returns what they say.
+// FuzzMessage gives texts of a child to the parser, which refuses or reads each text.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,"offset":0,"size":32}],"spans":[{"name":"a","start_us":1,"end_us":2}],"memory":5}`))
 	f.Add([]byte(`{"id":1,"type":"result","requests":[{"outputs":[],"parameters":{"a":1,"b":-1.5e3,"c":"\u00e4","d":true}},{"error":{"code":"timeout","message":"m","status":418}},{"drop":true},{"reply":{"status":200,"content_type":"a","header":{"b":"c"}}}]}`))
@@ -290,7 +291,7 @@ func TestProgramOfTheDocs(t *testing.T) {
 	}
 }
 
-// Reading the result of a batch allocates nothing that is not kept.
+// Reading the result of a batch allocates only kept memory.
 func TestParseAllocations(t *testing.T) {
 	text := []byte(`{"type":"result","id":1,"outputs":[{"name":"y","datatype":"FP32","shape":[2,4],"segment":3,"offset":0,"size":32}],"memory":5}`)
 	m, s := message{}, scanner{}

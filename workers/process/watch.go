@@ -7,11 +7,11 @@ import (
 	"millrace/stream"
 )
 
-// watch looks at the child from time to time, until it ends.
+// watch checks the child at intervals, until the child ends.
 func (w *Worker) watch(p *process) {
 	tick := time.NewTicker(p.health.interval())
 	defer tick.Stop()
-	var looked stream.Instant // for what is not needed at each tick
+	var looked stream.Instant // for checks not needed at each tick
 	var found family
 	for {
 		select {
@@ -52,12 +52,11 @@ func (w *Worker) watch(p *process) {
 	}
 }
 
-// lookAtMemory measures the memory of the child and of what it had started when that was last looked
-// for.
+// lookAtMemory measures the memory of the child and of the processes in found.
 func (w *Worker) lookAtMemory(p *process, found family) {
 	bytes := found.residentBytes()
 	p.mu.Lock()
-	if !p.counted { // it has ended
+	if !p.counted { // the child has ended
 		bytes = 0
 	} else {
 		p.counts.AddMemory(bytes - p.memory)
@@ -73,7 +72,7 @@ func (w *Worker) lookAtMemory(p *process, found family) {
 	}
 }
 
-// check asks an idle child how it is.
+// check asks an idle child for its health.
 func (w *Worker) check(p *process) {
 	if !w.tryPost([]byte(`{"type":"check"}`)) {
 		return
@@ -126,7 +125,8 @@ func (w *Worker) askForAnother(err error) {
 	}
 }
 
-// died logs why a child has ended that was not told to, and lets the group replace it if nothing ran.
+// died logs the reason when a child has ended without being told to, and lets the group replace the child if no batch
+// was running.
 func (w *Worker) died(p *process) {
 	if p.ordered {
 		return

@@ -21,36 +21,38 @@ import (
 
 // Spec is the program of a model.
 type Spec struct {
-	Path     string         // of the executable, or a name that is looked up in PATH
-	Args     []string       // after its name
-	Env      []string       // NAME=VALUE, besides the server's and those of Settings
+	Path     string         // of the executable, or a name to look up in PATH
+	Args     []string       // after the name
+	Env      []string       // NAME=VALUE, added to the variables of the server and of Settings
 	Dir      string         // working directory; "" = that of Settings, or the server's
 	Options  map[string]any // the member options of hello
 	Params   map[string]any // the member parameters of hello
-	Files    []string       // of the program, and folders with all in them, which it reads also when it is confined
+	Files    []string       // files and whole folders of the program, readable even when confined
 	Settings *Settings
-	// Explain may replace the error with which the program did not start, to say what to do.
+	// Explain may replace the error of a failed start, to say what to do.
 	Explain func(error) error
 
-	// Own are for a program that is a part of the server; nil = it is another program.
+	// Own is set for a program that is a part of the server; nil = another program.
 	Own *Own
 
-	cores []int // on which it may run; nil = all
+	cores []int // processors for the program; nil = all
 }
 
-// Own says what differs for a program that is a part of the server, such as another process of its own executable: it has no variables
-// of the server, its errors are given as they are, and shapes of outputs may differ from those that its model declares.
+// Own has the special rules for a program that is a part of the server, such as another process of the server's
+// executable: the program gets no variables of the server, the program's errors are passed on unchanged, and shapes
+// of outputs may differ from the model's declaration.
 type Own struct {
-	Sandbox *child.Sandbox // instead of Env.Programs; nil = it is not confined
+	Sandbox *child.Sandbox // instead of Env.Programs; nil = no confinement
 	Limits  child.Limits
-	Late    time.Duration // how long after limits.run the program may answer, which ends runs at limits.run itself
-	// Describe changes the metadata that the program describes by its message model, of which options is a member.
+	// time after limits.run for the program to answer, because the program ends its runs at limits.run itself
+	Late time.Duration
+	// Describe changes the metadata described by the program's message model; options is a member of the message.
 	Describe func(m *stream.Model, options json.RawMessage) error
-	// Ended returns the error of requests for the reason for which the program has ended.
+	// Ended returns the error of requests for the given reason of the program's end.
 	Ended func(error) error
 }
 
-// Worker is one instance: a child process and what is sent to it.
+// Worker is one instance: a child process and the batches sent to the child.
 type Worker struct {
 	specOf func(*workers.Env) (Spec, error)
 	spec   Spec
@@ -59,7 +61,7 @@ type Worker struct {
 	proc   *process
 
 	model    *stream.Model
-	pictures bool         // pictures are decoded here, each for its request
+	pictures bool         // the server decodes pictures, each for its request
 	target   codec.Target // of these
 	channels int
 	shared   bool // data go through shared memory
@@ -70,16 +72,15 @@ type Worker struct {
 	segments segments
 }
 
-// NewWorker returns an instance of the program that specOf describes, given what the worker gets
-// from its group.
+// NewWorker returns an instance of the program described by specOf, for the worker's Env.
 func NewWorker(specOf func(*workers.Env) (Spec, error)) *Worker { return &Worker{specOf: specOf} }
 
 var _ workers.Worker = (*Worker)(nil)
 
-// inFlight is how many batches a child may have: one runs, and one waits.
+// inFlight is the number of batches that a child may have: one running, and one waiting.
 const inFlight = 2
 
-// Init starts the program, which says what it computes.
+// Init starts the program, which describes the model.
 func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, err error) {
 	w.env = env
 	if w.env.Memory == nil {
@@ -129,7 +130,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 		}
 	}
 	if env.MaxBatch > 0 && w.spec.Own == nil {
-		m.MaxBatch = env.MaxBatch // as the group will set it
+		m.MaxBatch = env.MaxBatch // like the group later
 	}
 	w.model = m
 	w.proc.mu.Lock()
@@ -138,7 +139,7 @@ func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, e
 	return m, nil
 }
 
-// place sets what differs between the instances.
+// place sets the differences between the instances.
 func (w *Worker) place() {
 	s, n := w.spec.Settings, w.env.Instance
 	if w.spec.Dir == "" {
@@ -149,7 +150,7 @@ func (w *Worker) place() {
 		w.spec.Env = append(w.spec.Env, variables(s.InstanceEnv[n%len(s.InstanceEnv)])...)
 	}
 	if len(s.Cores) > 0 {
-		w.spec.cores, _ = parseCores(s.Cores[n%len(s.Cores)]) // Validate has read it
+		w.spec.cores, _ = parseCores(s.Cores[n%len(s.Cores)]) // parsed by Validate already
 	}
 }
 
@@ -225,7 +226,7 @@ func (w *Worker) explained(err error) error {
 	return err
 }
 
-// Allocate makes the places for batches in flight. Shared memory is allocated when it is needed.
+// Allocate makes the places for batches in flight. Shared memory is allocated on first need.
 func (w *Worker) Allocate(context.Context) error {
 	w.slots = make(chan *slot, inFlight)
 	for range inFlight {
@@ -234,14 +235,14 @@ func (w *Worker) Allocate(context.Context) error {
 	return nil
 }
 
-// Acquire lets the program load its model.
+// Acquire lets the program load the program's model.
 func (w *Worker) Acquire(ctx context.Context) error {
 	answer, err := w.proc.ask(ctx, []byte(`{"type":"setup"}`), isReady)
 	if err != nil {
 		return w.explained(w.startFailed(ctx, "setup", err))
 	}
 	w.proc.giveBack(answer)
-	w.proc.lookForOOM() // it may be in another cgroup now
+	w.proc.lookForOOM() // the child may be in another cgroup now
 	w.proc.routines.Go(func() { w.watch(w.proc) })
 	return nil
 }
@@ -249,7 +250,7 @@ func (w *Worker) Acquire(ctx context.Context) error {
 // Release ends the program.
 func (w *Worker) Release() { w.proc.stop(w.spec.Settings.Grace, w.left) }
 
-// left returns how much time there is to stop.
+// left returns the remaining time for the stop.
 func (w *Worker) left() time.Duration {
 	if w.env.StopBy == nil {
 		return math.MaxInt64
@@ -264,5 +265,5 @@ func (w *Worker) Deallocate() {
 	}
 }
 
-// Destroy ends a program that Release has not ended.
+// Destroy ends the program, unless Release has ended the program.
 func (w *Worker) Destroy() { w.proc.kill(w.spec.Settings.Grace, w.left) }
