@@ -11,17 +11,17 @@ import (
 	"millrace/stream"
 )
 
-// A model of sequences may have inputs that say where in its sequence a row is. Clients do
-// not send them: the worker writes them before a run.
+// A model of sequences may have inputs with the position of a row in its sequence. Clients do not send these inputs,
+// called controls: the worker writes the controls before a run.
 
 // control is one such input.
 type control struct {
-	in      int           // its position among the session's
+	in      int           // index among the session's inputs
 	what    string        // start, end, ready or id
 	no, yes []byte        // the element; not of id
 	input   stream.Tensor // of a run; the first dimension is the rows
 	memory  []byte        // of max rows
-	texts   []string      // of max rows, for an id that is a string
+	texts   []string      // of max rows, for a string id
 }
 
 // findControls reads the setting: "INPUT=start[:FALSE,TRUE]; INPUT=id; ...".
@@ -71,7 +71,7 @@ func (w *worker) findControls(text string) error {
 	return nil
 }
 
-// describeControl takes the shape of a control's input, which has one element in a row.
+// describeControl sets the shape of a control's input, with one element in a row.
 func (w *worker) describeControl(c *control, spec *stream.TensorSpec) error {
 	for i, n := range spec.Shape {
 		if spec.Shape[i] = max(n, 1); n > 1 || n == 0 {
@@ -82,7 +82,7 @@ func (w *worker) describeControl(c *control, spec *stream.TensorSpec) error {
 	return nil
 }
 
-// setControls makes the controls' inputs those of a run of that many rows.
+// setControls sets the controls' inputs for a run of the given rows.
 func (w *worker) setControls(rows int) {
 	for k := range w.controls {
 		c := &w.controls[k]
@@ -92,8 +92,7 @@ func (w *worker) setControls(rows int) {
 	}
 }
 
-// setIDs writes the ids that are strings into the inputs of a run of that many rows, after
-// control has got them all.
+// setIDs writes the string ids into the inputs of a run of the given rows, after control has received all ids.
 func (w *worker) setIDs(rows int) {
 	for k := range w.controls {
 		c := &w.controls[k]
@@ -108,8 +107,8 @@ func (w *worker) setIDs(rows int) {
 	}
 }
 
-// control writes the controls of n rows, from row on. Without a request they are padding.
-// last says that they are the last ones of the request.
+// control writes the controls of n rows, from row on. Without a request the rows are padding. last means that the
+// rows end the request.
 func (w *worker) control(r *stream.Request, row, n int, last bool) {
 	if len(w.controls) == 0 {
 		return
@@ -146,8 +145,7 @@ func (w *worker) control(r *stream.Request, row, n int, last bool) {
 	}
 }
 
-// sequenceID returns the id of the sequence of a request, which is a number or a text; 0
-// and "" when it has none.
+// sequenceID returns the id of a request's sequence, as a number or a text; 0 and "" without an id.
 func sequenceID(r *stream.Request) (id uint64, text string) {
 	switch v := r.Params["sequence_id"].(type) {
 	case int64:
@@ -160,7 +158,7 @@ func sequenceID(r *stream.Request) (id uint64, text string) {
 	return 0, ""
 }
 
-// checkID returns an error when an input for the id cannot hold that of a request.
+// checkID returns an error when an input for the id cannot hold the request's id.
 func (w *worker) checkID(r *stream.Request) error {
 	for k := range w.controls {
 		c := &w.controls[k]

@@ -18,8 +18,7 @@ type elements struct {
 	copied func(ort.Value) []byte
 }
 
-// element has the types of which the binding can read values that the library
-// allocated, and make scalars.
+// element has the types for which the binding can read values allocated by the library, and make scalars.
 var element = map[stream.Datatype]elements{
 	stream.Bool: of[bool](), stream.Uint8: of[uint8](), stream.Uint16: of[uint16](), stream.Uint32: of[uint32](), stream.Uint64: of[uint64](),
 	stream.Int8: of[int8](), stream.Int16: of[int16](), stream.Int32: of[int32](), stream.Int64: of[int64](),
@@ -46,15 +45,14 @@ func of[T ort.TensorData]() elements {
 	}
 }
 
-// readable reports whether the binding can read outputs of a type that the library
-// allocated. Others are bound to the worker's memory, so their size must be known.
+// readable reports whether the binding can read outputs of a type that the library allocated. Other outputs are bound
+// to the worker's memory, so their size must be known.
 func readable(d stream.Datatype) bool {
 	_, known := element[d]
 	return known || d == stream.Bytes
 }
 
-// scalar returns a copy of a tensor without dimensions, for which the binding has a
-// type of its own.
+// scalar returns a copy of a tensor without dimensions, in the binding's type for scalars.
 func scalar(t stream.Tensor) (ort.Value, error) {
 	e, known := element[t.Datatype]
 	if !known {
@@ -63,7 +61,7 @@ func scalar(t stream.Tensor) (ort.Value, error) {
 	return e.scalar(t.Data)
 }
 
-// bytesOf returns a value's elements: the memory that it is bound to, or else a copy.
+// bytesOf returns a value's elements: the bound memory, or else a copy.
 func bytesOf(v ort.Value, d stream.Datatype) ([]byte, error) {
 	switch v := v.(type) {
 	case *ort.CustomDataTensor:

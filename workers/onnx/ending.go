@@ -9,20 +9,21 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// ending ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime looks at the options of the
-// run before each node of the graph, so that a loop in the graph ends, too; one long node is computed to its end.
+// ending ends runs of a worker early: when the context of the run ends, and by Interrupt. ONNX Runtime checks the
+// options of the run before each node of the graph, so a loop in the graph ends, too; a long node is computed to its
+// end.
 type ending struct {
 	mu          sync.Mutex
 	options     *ort.RunOptions // of all runs of the worker
 	interrupted bool            // Interrupt was called, and ClearInterrupt was not
-	ended       bool            // the options say that runs end
+	ended       bool            // the options end runs
 	watched     context.Context // the context of the last run
-	runs        uint64          // contexts that were watched
+	runs        uint64          // watched contexts
 	forget      func() bool     // stops watching the context
 }
 
-// Interrupt implements workers.Interrupter. A batch may have several runs of the model: Interrupt ends the run in progress and those
-// that follow, until ClearInterrupt.
+// Interrupt implements workers.Interrupter. A batch may have several runs of the model: Interrupt ends the run in
+// progress and all later runs, until ClearInterrupt.
 func (w *worker) Interrupt() {
 	w.ending.mu.Lock()
 	defer w.ending.mu.Unlock()
@@ -73,7 +74,8 @@ func (e *ending) begin(ctx context.Context) (err error) {
 	return e.goOn()
 }
 
-// watch makes the end of ctx end the runs that follow. Most runs of a worker have one context, so that this happens once.
+// watch makes the end of ctx end the later runs. Usually all runs of a worker have one context, so watch is called
+// once.
 func (e *ending) watch(ctx context.Context) {
 	if e.forget != nil {
 		e.forget()

@@ -19,7 +19,7 @@ import (
 	"millrace/workers"
 )
 
-// countdown is a model that adds 1 to y as often as its input n says, in a loop of the graph.
+// countdown is a model that adds 1 to y in a loop of the graph, with the input n as the count.
 func countdown() []byte {
 	loop, constants := countdownLoop("n yes zero", "y", 1)
 	return graph([]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, 1)}, []onnxfile.Node{loop},
@@ -39,7 +39,7 @@ func countdownLoop(inputs, output string, dims ...any) (onnxfile.Node, []onnxfil
 	}
 }
 
-// countdownOfTexts is countdown of rows with strings and state, which is 0: each request of a batch has its own run.
+// countdownOfTexts is countdown with string rows and a state of 0: each request of a batch has a separate run.
 func countdownOfTexts() []byte {
 	F := onnxfile.Float32
 	loop, constants := countdownLoop("times yes s", "y", "N", 1)
@@ -49,8 +49,8 @@ func countdownOfTexts() []byte {
 		append(constants, ints("single", 1))...)
 }
 
-// TestEndlessRunsEnd: a run that would compute for ever ends at limits.run with an error that names the setting. The worker goes on
-// with the next request, however often that happens, and none is quarantined or replaced.
+// TestEndlessRunsEnd: an endless run ends at limits.run with an error that names the setting. The worker goes on with
+// the next request, any number of times, without quarantine or replacement.
 func TestEndlessRunsEnd(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
@@ -71,7 +71,8 @@ func TestEndlessRunsEnd(t *testing.T) {
 	}
 }
 
-// TestEndlessRunsOfABatch: limits.run is the limit of a batch, also where each request of a batch has its own run. The worker goes on.
+// TestEndlessRunsOfABatch: limits.run is the limit of a batch, even with a separate run for each request. The worker
+// goes on.
 func TestEndlessRunsOfABatch(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, countdownOfTexts()), Params: stream.Params{"state": "s=s_out", "warmup": false},
@@ -108,8 +109,8 @@ func TestEndlessRunsOfABatch(t *testing.T) {
 	}
 }
 
-// TestInterruptOfSeveralRuns: an interrupt ends all runs until it is cleared, so that one just before the first run of a batch, or
-// between two runs of a batch, is not lost.
+// TestInterruptOfSeveralRuns: an interrupt ends all runs until cleared, so an interrupt just before the first run of
+// a batch, or between two runs of a batch, is not lost.
 func TestInterruptOfSeveralRuns(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
 	in := []stream.Tensor{tensor("n", stream.Int64, int64s(2), 1, 1)}
@@ -132,7 +133,7 @@ func TestInterruptOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRunsIsBounded: an input of 8 bytes that asks for an output larger than onnx.memory gets an error that names the
+// TestMemoryOfRunsIsBounded: an input of 8 bytes with an output larger than onnx.memory gets an error that names the
 // setting, and the worker goes on.
 func TestMemoryOfRunsIsBounded(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
@@ -182,8 +183,8 @@ func TestReloadsKeepNoMemory(t *testing.T) {
 	}
 }
 
-// TestRunsEndWithTheirContext: a run ends with its context, whether its outputs have memory already or are allocated, and the
-// end of the context of an earlier run does not end a later run.
+// TestRunsEndWithTheirContext: a run ends with its context, with bound and with allocated outputs, and the end of an
+// earlier run's context does not end a later run.
 func TestRunsEndWithTheirContext(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, countdown())}, stream.Params{"batch_axis": false, "warmup": false})
 	for _, how := range []string{"with memory", "allocating"} {

@@ -17,7 +17,7 @@ import (
 	"millrace/workers"
 )
 
-// listOf answers the places of the bright pixels of all pictures of the batch in one list.
+// listOf answers the places of the bright pixels of a whole batch in a single list.
 func listOf(batch, found string) []byte {
 	limit := onnxfile.Tensor{Name: "limit", Type: onnxfile.Float32, Raw: floats(0.5)}
 	return graph([]onnxfile.Value{value("images", onnxfile.Float32, batch, 1, 2, 2)}, []onnxfile.Value{value("found", onnxfile.Int64, found, 4)},
@@ -35,7 +35,7 @@ func TestListOfTheWholeBatch(t *testing.T) {
 	if !m.Outputs[0].Unbatched || !slices.Equal(m.Outputs[0].Shape, []int{-1, 4}) || m.MaxBatch != 1 {
 		t.Fatalf("%+v", m)
 	}
-	for n := range 4 { // one result looks like a batch of one row
+	for n := range 4 { // a single result looks like a batch of one row
 		picture := make([]float32, 4)
 		for i := range n {
 			picture[i] = 1
@@ -79,8 +79,8 @@ func zipMapModel(label bool) []byte {
 		m.Outputs, m.Nodes = nil, m.Nodes[1:]
 	}
 	b := m.Bytes()
-	// A further graph, whose fields are added to those of the first: the output maps, a
-	// sequence of maps from INT64 to tensors of FP32.
+	// A further graph, whose fields are added to the fields of the first graph: the output maps, a sequence of maps
+	// from INT64 to tensors of FP32.
 	message := func(number protowire.Number, body []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), body)
 	}

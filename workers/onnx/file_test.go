@@ -26,7 +26,7 @@ func fixture(t testing.TB) string {
 	return faces
 }
 
-// bad loads a model that must not load, and returns the error that its user gets.
+// bad loads a model that must not load, and returns the error for the user.
 func bad(t *testing.T, path string, params stream.Params) *stream.Error {
 	t.Helper()
 	r := newRig(t)
@@ -161,7 +161,7 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// A model that does not load takes no memory or session from those that do.
+// A failed load takes no memory or session from loaded models.
 func TestBadModelLeavesOthers(t *testing.T) {
 	r := newRig(t)
 	good := r.load(t, workers.Config{Name: "good", Source: write(t, onnxfile.MLP(4, 4, 2, 2))})

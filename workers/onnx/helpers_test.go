@@ -21,7 +21,7 @@ import (
 	"millrace/workers"
 )
 
-// childSetting makes this binary print which library it loads, and end.
+// childSetting makes this binary print the path of the loaded library, and end.
 const childSetting = "MILLRACE_TEST_ONNX_SETTING"
 
 func TestMain(m *testing.M) {
@@ -92,7 +92,7 @@ func tensor(name string, d stream.Datatype, data []byte, shape ...int) stream.Te
 	return stream.Tensor{Name: name, Datatype: d, Shape: shape, Data: data}
 }
 
-// random returns floats between -1 and 1, the same ones for each seed.
+// random returns floats between -1 and 1, equal for equal seeds.
 func random(n int, seed uint32) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -179,15 +179,14 @@ func inUse() (n, users int) {
 	return len(sessions.m), users
 }
 
-// got is what a sink was pushed.
+// got is a pushed ending.
 type got struct {
 	outputs []stream.Tensor
 	batch   int
 	err     error
 }
 
-// sink sends endings to a channel; it has room for all frames that its stream may have
-// waiting.
+// sink sends endings to a channel, with room for all frames that the stream may have waiting.
 type sink chan got
 
 func (s sink) Push(r *stream.Result) {
@@ -205,7 +204,7 @@ func (s sink) Push(r *stream.Result) {
 
 func (sink) Done(stream.CloseReason) {}
 
-// caller opens a stream that sends one frame after the other.
+// caller opens a stream that sends frames in sequence.
 type caller struct {
 	*stream.Stream
 	sink sink
@@ -246,8 +245,7 @@ func want(t testing.TB, out []stream.Tensor, i int, data []byte, shape ...int) {
 	}
 }
 
-// near compares floats with a tolerance, because kernels for other batch sizes add in
-// another order.
+// near compares floats with a tolerance, because kernels for other batch sizes add in another order.
 func near(a, b []float32) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d values, want %d", len(a), len(b))

@@ -27,8 +27,9 @@ import (
 // protocol of package process. This file is the server's side, serve.go is the side of the child.
 
 const (
-	lateEnd      = 2 * time.Second // how long after limits.run the child may answer: one node of the graph is computed to its end
-	isolatedOpen = 256             // descriptors that the child may have
+	// time for the child to answer after limits.run: a node of the graph is computed to its end
+	lateEnd      = 2 * time.Second
+	isolatedOpen = 256 // descriptors for the child
 )
 
 // isolation is how models run in child processes.
@@ -45,7 +46,7 @@ func SetIsolation(to Isolation) {
 	isolation.Isolation = to
 }
 
-// SetProgram names this process' own program, which has IsolatedCommand, for servers whose configuration names no program.
+// SetProgram names this process' own program, with IsolatedCommand, for servers whose configuration names no program.
 func SetProgram(path string) {
 	isolation.Lock()
 	defer isolation.Unlock()
@@ -65,7 +66,7 @@ func isolatedKind(k workers.Kind) workers.Kind {
 	return k
 }
 
-// order is what the child is told of the model.
+// order is the description of the model for the child.
 type order struct {
 	Source, Digest, Library string
 	Memory                  int64 // onnx.memory
@@ -77,13 +78,13 @@ type order struct {
 	Warmup, BatchAxis       bool
 }
 
-// about is what the child says of the model besides what the protocol has.
+// about is the child's description of the model, beyond the protocol's.
 type about struct {
 	Axis      stream.BatchAxis
 	MaxBatch  int
 	Unbatched []string // outputs
 	Metadata  map[string]string
-	Left      []string // outputs that are left out, since they are no tensors
+	Left      []string // omitted outputs: no tensors
 }
 
 // isolatedSpec returns the program of a model with isolate: true.
@@ -125,7 +126,7 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	common := &process.Settings{}
 	setting.Of("", common).Fill()
 	common.MemoryLimit = set.Memory
-	if common.MaxResult = math.MaxUint32; memory > 0 { // outputs come from there
+	if common.MaxResult = math.MaxUint32; memory > 0 { // memory limits the outputs
 		common.MaxResult = min(memory, common.MaxResult)
 	}
 	own := &process.Own{
@@ -144,8 +145,8 @@ func isolatedSpec(env *workers.Env) (process.Spec, error) {
 	}, nil
 }
 
-// isolatedEnv returns the variables of the child: those by which the library is found, and one that makes what Go writes about a crash
-// short.
+// isolatedEnv returns the variables of the child: the variables for the search for the library, and a variable that
+// shortens Go's report of a crash.
 func isolatedEnv() []string {
 	env := []string{"GOTRACEBACK=none"}
 	for _, name := range []string{EnvLibrary, "LD_LIBRARY_PATH", "HOME", "XDG_CACHE_HOME"} {
@@ -156,7 +157,8 @@ func isolatedEnv() []string {
 	return env
 }
 
-// sandboxOf returns what the child may reach: the system's libraries, that of ONNX Runtime, and the model's files. It has no network.
+// sandboxOf returns what the child may reach: the system's libraries, the library of ONNX Runtime, and the model's
+// files, but no network.
 func sandboxOf(program, source, lib string, private []string) *childproc.Sandbox {
 	files := append(confine.SystemFiles(), program, "/proc/cpuinfo", "/proc/meminfo")
 	for _, place := range searchPaths(lib) {
@@ -170,7 +172,7 @@ func sandboxOf(program, source, lib string, private []string) *childproc.Sandbox
 	return confine.Sandbox(append(files, source, confine.Folder(source)), private)
 }
 
-// describeIsolated completes the metadata by what the child says of them.
+// describeIsolated completes the metadata by the child's description.
 func describeIsolated(env *workers.Env, m *stream.Model, options json.RawMessage) error {
 	var a about
 	if err := json.Unmarshal(options, &a); err != nil {
@@ -208,7 +210,7 @@ func isolatedEnded(name string, err error) error {
 	return &stream.Error{Code: e.Code, Field: e.Field, Err: err, Msg: fmt.Sprintf("the process of model %s (isolate) has ended during the run, and another one takes its place: send other input, or look at the model (%s)", name, e.Msg)}
 }
 
-// explainIsolated names the setting of the program in errors about what was started.
+// explainIsolated names the setting of the program in errors of the start.
 func explainIsolated(err error) error {
 	var e *stream.Error
 	if errors.As(err, &e) && e.Field == "command" {

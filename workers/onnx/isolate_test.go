@@ -22,7 +22,7 @@ import (
 	"millrace/workers"
 )
 
-// children returns the ids of the processes that run isolated models for this one.
+// children returns the ids of the processes that run isolated models for this process.
 func children(t testing.TB) (pids []int) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
@@ -30,7 +30,7 @@ func children(t testing.TB) (pids []int) {
 		t.Fatal(err)
 	}
 	for _, file := range tasks {
-		list, _ := os.ReadFile(file) // a thread that has ended has none
+		list, _ := os.ReadFile(file) // empty for an ended thread
 		for _, pid := range strings.Fields(string(list)) {
 			line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 			if id, err := strconv.Atoi(pid); err == nil && strings.Contains(string(line), IsolatedCommand) {
@@ -118,7 +118,8 @@ func TestIsolatedResults(t *testing.T) {
 	}
 }
 
-// TestIsolatedEndlessRun: a loop that does not end is ended in the child at limits.run, and the same process answers the next request.
+// TestIsolatedEndlessRun: the child ends an endless loop at limits.run, and the same process answers the next
+// request.
 func TestIsolatedEndlessRun(t *testing.T) {
 	g := newRig(t).load(t, workers.Config{Source: write(t, countdown()), Params: stream.Params{"batch_axis": false, "isolate": true}, Limits: workers.Limits{Run: 200 * time.Millisecond}})
 	c, pid := call(t, g), oneChild(t)
@@ -143,7 +144,7 @@ func stopRun(t *testing.T, c caller, sig syscall.Signal) *stream.Error {
 	if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("n", stream.Int64, int64s(math.MaxInt64), 1)}}); err != nil {
 		t.Fatal(err)
 	}
-	for cpuOf(t, pid) < before+5 { // 50 ms: it computes
+	for cpuOf(t, pid) < before+5 { // 50 ms: the child computes
 		time.Sleep(time.Millisecond)
 	}
 	if err := syscall.Kill(pid, sig); err != nil {
@@ -167,8 +168,8 @@ func cpuOf(t *testing.T, pid int) int {
 	return n
 }
 
-// TestIsolatedDeath: a process that is killed, or that crashes as the library may, fails the request that it ran with an error that names
-// the model. The next request is answered by another process, and the model beside it is not touched.
+// TestIsolatedDeath: when a process is killed, or crashes like the library may, the running request fails with an
+// error that names the model. Another process answers the next request, and a neighboring model is not affected.
 func TestIsolatedDeath(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -197,8 +198,8 @@ func TestIsolatedDeath(t *testing.T) {
 	}
 }
 
-// TestIsolatedHang: a process that does not end its run is killed 2 s after limits.run, and the next request is answered. A stopped
-// process stands for one that computes a single node for ever.
+// TestIsolatedHang: a process with an endless run is killed 2 s after limits.run, and the next request is answered. A
+// stopped process stands for an endless node.
 func TestIsolatedHang(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes limits.run and 2 s more")
@@ -216,7 +217,8 @@ func TestIsolatedHang(t *testing.T) {
 	}
 }
 
-// TestIsolatedMemory: a run that needs more than onnx.memory fails with an error that names the setting, in the child as in the server.
+// TestIsolatedMemory: a run with a need above onnx.memory fails with an error that names the setting, in the child as
+// in the server.
 func TestIsolatedMemory(t *testing.T) {
 	g := newRig(t).load(t, workers.Config{Source: write(t, graph(
 		[]onnxfile.Value{value("n", onnxfile.Int64, 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "k")},
@@ -235,9 +237,11 @@ func TestIsolatedMemory(t *testing.T) {
 	}
 }
 
-// TestIsolatedMemoryLimit: a process with more resident memory than memory_limit allows is replaced, and the request after it is answered.
+// TestIsolatedMemoryLimit: a process with more resident memory than memory_limit is replaced, and the next request is
+// answered.
 func TestIsolatedMemoryLimit(t *testing.T) {
-	g := newRig(t).load(t, workers.Config{Source: write(t, onnxfile.MLP(2048, 4096, 16, 2)), // of which the weights alone pass the limit
+	// the weights alone pass the limit
+	g := newRig(t).load(t, workers.Config{Source: write(t, onnxfile.MLP(2048, 4096, 16, 2)),
 		Params: stream.Params{"isolate": true, "memory_limit": int64(64 << 20), "warmup": false}})
 	for deadline := time.Now().Add(20 * time.Second); g.Stats().Restarts == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -246,7 +250,8 @@ func TestIsolatedMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestIsolatedErrors: errors of a load are those of a model in the server, and what a child process cannot do is refused by its name.
+// TestIsolatedErrors: errors of a load equal the errors of a model in the server, and a setting impossible in a child
+// process is refused by name.
 func TestIsolatedErrors(t *testing.T) {
 	load := func(path string, params stream.Params) *stream.Error {
 		t.Helper()
@@ -292,8 +297,8 @@ func TestIsolatedErrors(t *testing.T) {
 	}
 }
 
-// TestIsolatedIsConfined: the process has no variables of the server, no capabilities, and a filter of system calls; and its sandbox has
-// the model's folder without what is private, and not the folders above it.
+// TestIsolatedIsConfined: the process has no variables of the server, no capabilities, and a filter of system calls;
+// the sandbox has the model's folder without private files, and not the folders above.
 func TestIsolatedIsConfined(t *testing.T) {
 	if err := childproc.SandboxError(); err != nil {
 		t.Skip(err)

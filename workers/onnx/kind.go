@@ -16,16 +16,16 @@ const IsolatedCommand = "isolated-onnx"
 type Isolation struct {
 	Program string   // the millrace program, as the setting onnx.program; "" = that of SetProgram, and without one such models are refused
 	All     bool     // models without isolate: true, too, as the setting onnx.isolate
-	Private []string // files and folders with secrets of the server, which the processes do not read
+	Private []string // files and folders with secrets of the server, hidden from the processes
 }
 
 func init() {
 	kind := workers.Kind{
 		Name:     "onnx",
 		Doc:      doc,
-		Platform: "onnxruntime_onnx", // as other servers of the protocol call it
+		Platform: "onnxruntime_onnx", // the name used by other servers of the protocol
 		New:      func() workers.Worker { return &worker{} },
-		Memory:   batching.C, // the library keeps pointers into it
+		Memory:   batching.C, // the library keeps pointers to the memory
 		Loads:    workers.HasSuffix(".onnx"),
 		File:     "model.onnx",
 		Settings: func() any { return new(settings) },

@@ -21,7 +21,7 @@ const Built = true
 
 const (
 	fetchedVersion = "1.27.0" // what `make onnxruntime` stores in the cache folder
-	minVersion     = "1.24"   // the first one with the version of the C API that the binding needs
+	minVersion     = "1.24"   // the first version with the binding's version of the C API
 	file           = "libonnxruntime.so.1"
 )
 
@@ -33,23 +33,24 @@ var library struct {
 	loaded string
 }
 
-// SetLibrary names the shared library to load, as the setting onnx.library does;
-// "" searches for it. It has no effect after the first model was loaded.
+// SetLibrary names the shared library to load, like the setting onnx.library; "" searches for the library. SetLibrary
+// has no effect after the first model was loaded.
 func SetLibrary(path string) {
 	library.Lock()
 	defer library.Unlock()
 	library.set = path
 }
 
-// SetMemory sets the most bytes that all models together use for the tensors within their graphs and for outputs that ONNX Runtime
-// allocates, as the setting onnx.memory does; 0 = no limit. It has no effect after the first model was loaded.
+// SetMemory sets the memory limit in bytes, over all models, for tensors within the graphs and for outputs allocated
+// by ONNX Runtime, like the setting onnx.memory; 0 = no limit. SetMemory has no effect after the first model was
+// loaded.
 func SetMemory(bytes int64) {
 	library.Lock()
 	defer library.Unlock()
 	library.memory = bytes
 }
 
-// Library loads the library, if that has not happened, and returns its path.
+// Library loads the library, if not yet loaded, and returns the library's path.
 func Library() (string, error) {
 	library.Lock()
 	defer library.Unlock()
@@ -69,10 +70,10 @@ func Library() (string, error) {
 
 // searchPath is a place to search for the library.
 type searchPath struct {
-	what  string // its name in messages
+	what  string // name in messages
 	paths []string
-	must  bool   // named by the user: others are not searched
-	hint  string // what to do when the library there cannot be used
+	must  bool   // named by the user: no other place is searched
+	hint  string // what to do about an unusable library
 }
 
 func searchPaths(set string) []searchPath {
@@ -110,8 +111,7 @@ func searchPaths(set string) []searchPath {
 	}
 }
 
-// load tries one place after the other. A library that exists and cannot be used
-// ends the search with its error.
+// load tries the places in order. An existing but unusable library ends the search with its error.
 func load(set string) (string, error) {
 	var tried []string
 	for _, p := range searchPaths(set) {
@@ -135,7 +135,7 @@ func load(set string) (string, error) {
 		"ONNX Runtime's library was not found in %s. The archive of a release has it; `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
 }
 
-// boundMemory makes the allocator that all sessions share, with a limit in bytes.
+// boundMemory makes the allocator shared by all sessions, with a limit in bytes.
 func boundMemory(limit int64) error {
 	config, err := ort.NewArenaCfg(int(limit), -1, -1, -1)
 	if err != nil {
@@ -154,9 +154,9 @@ type missing string
 
 func (m missing) Error() string { return string(m) }
 
-// initialise loads one file. After a failure another may be tried.
+// initialise loads one file. After a failure another file may be tried.
 func initialise(path string) error {
-	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader searches for it
+	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader searches for path
 	if here {
 		if _, err := os.Stat(path); err != nil {
 			return missing(path + ": " + errors.Unwrap(err).Error())
@@ -167,7 +167,7 @@ func initialise(path string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ort.SetSharedLibraryPath(path)
-	// Calls return errors; the library need not print them too.
+	// Calls return errors; the library need not print errors, too.
 	err := ort.InitializeEnvironment(ort.WithLogLevelFatal())
 	if err == nil {
 		return nil
@@ -180,13 +180,13 @@ func initialise(path string) error {
 		return fmt.Errorf("%s is not ONNX Runtime, of which %s or newer is needed", path, minVersion)
 	}
 	if _, loader, ok := strings.Cut(text, "\": "); ok {
-		text = loader // the loader's message, which names the file
+		text = loader // the loader's message names the file
 	}
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
 		if !here {
 			return missing(text)
 		}
-		text = path + " is for another kind of machine" // which the loader reports as a missing file
+		text = path + " is for another kind of machine" // the loader reports a missing file
 	}
 	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, minVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -13,20 +13,20 @@ import (
 	"millrace/internal/testneeds"
 )
 
-// Every test needs the library, except those of this file that hide it on purpose.
+// Every test needs the library, except the tests below that hide the library on purpose.
 func TestLibraryIsFound(t *testing.T) {
 	if _, err := Library(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// child runs this binary to load the library, of which a process can load only one.
+// child runs this binary to load the library: a process can load only one library.
 func child(t *testing.T, setting string, env ...string) (path, err string) {
 	t.Helper()
 	return childOf(t, os.Args[0], setting, env...)
 }
 
-// childOf is child with a copy of the binary, for libraries beside it.
+// childOf is child with a copy of the binary, for libraries in the binary's folder.
 func childOf(t *testing.T, program, setting string, env ...string) (path, err string) {
 	t.Helper()
 	cmd := exec.Command(program)

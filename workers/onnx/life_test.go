@@ -65,8 +65,7 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 		} else {
 			want(t, got.outputs, 0, floats(by), 1, 1)
 		}
-		// The new file is written beside the old one and renamed to its name. The size
-		// is the same.
+		// The new file is written under another name and renamed. The size is the same.
 		if err := os.WriteFile(path+".new", scaled(by+1), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +128,7 @@ func TestInstancesInParallel(t *testing.T) {
 	wg.Wait()
 }
 
-// A run that fails ends its own frames with a short message; later frames are answered.
+// A failed run ends its own frames with a short message; later frames are answered.
 func TestRunsThatFail(t *testing.T) {
 	I := onnxfile.Int64
 	for name, c := range map[string]struct {

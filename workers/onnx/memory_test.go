@@ -14,8 +14,7 @@ import (
 	"millrace/workers"
 )
 
-// A scalar input is copied; the copy must be of the present frame, not of an earlier
-// one.
+// The copy of a scalar input must come from the present frame, not from an earlier frame.
 func TestScalarsAreThoseOfTheFrame(t *testing.T) {
 	r := newRig(t)
 	c := call(t, r.load(t, workers.Config{Source: write(t, graph(
@@ -65,7 +64,7 @@ func TestSizesAreLearnedWithoutWarmUp(t *testing.T) {
 	}
 }
 
-// Zeros are not a valid input for every model: the error tells its user what to do.
+// Zeros are an invalid input for some models: the error tells the user what to do.
 func TestWarmUpFails(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 1)},
 		[]onnxfile.Node{node("Div", "five x", "y")}, ints("five", 5)))
@@ -86,7 +85,7 @@ func TestWarmUpFails(t *testing.T) {
 	}
 }
 
-// A run whose outputs the library allocates ends when the group abandons it.
+// A run with outputs allocated by the library ends when the group abandons the run.
 func TestRunEndsWithItsContext(t *testing.T) {
 	const n, layers = 256, 5000 // seconds
 	nodes := []onnxfile.Node{node("MatMul", "x x", "v0")}

@@ -42,7 +42,7 @@ func Library() (string, error) {
 	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and a C compiler")
 }
 
-// worker is one that cannot be started.
+// worker is a worker that cannot be started.
 type worker struct{ workers.Base }
 
 var _ workers.Worker = (*worker)(nil)

@@ -10,13 +10,13 @@ import (
 	"millrace/workers"
 )
 
-// A model's configuration may declare other shapes than those of the file, with as many
-// elements: densenet's file has [1,3,224,224] where its clients send [3,224,224].
+// A model's configuration may declare other shapes than the file, with as many elements: densenet's file has
+// [1,3,224,224], and clients send [3,224,224].
 
-// reshape is such a tensor. Free dimensions are the same ones in both shapes, in the same
-// order. Both are without the axis of rows.
+// reshape is a tensor with such a declaration. Both shapes have the same free dimensions, in the same order. Both are
+// without the axis of rows.
 type reshape struct {
-	at           int // its position among the session's inputs or outputs
+	at           int // index among the session's inputs or outputs
 	outer, inner []int
 }
 
@@ -31,7 +31,7 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered, &w.outReshapes}} {
 		for i, t := range side.declared {
 			at := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == t.Name })
-			if at < 0 || !slices.Contains(side.shown, at) { // those that are missing are found later
+			if at < 0 || !slices.Contains(side.shown, at) { // missing tensors are reported later
 				continue
 			}
 			spec := &side.has[at]
@@ -52,8 +52,8 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 	return nil
 }
 
-// isNumber reports whether the file gives an input or output no dimensions. A configuration
-// may declare it with dimensions of 1, as those of clients that have no numbers.
+// isNumber reports whether the file gives an input or output no dimensions. A configuration may declare dimensions of
+// 1 for clients without scalars.
 func (w *worker) isNumber(side string, at int) bool {
 	if side == "input" {
 		return len(w.session.inputs[at].Dimensions) == 0
@@ -65,7 +65,7 @@ func reshaped(all []reshape, at int) bool {
 	return slices.ContainsFunc(all, func(r reshape) bool { return r.at == at })
 }
 
-// declare sets the shapes of m, made of the worker's inputs and outputs, to those of clients.
+// declare sets the shapes of m, made of the worker's inputs and outputs, to the clients' shapes.
 func (w *worker) declare(m *stream.Model) {
 	for _, r := range w.inReshapes {
 		m.Inputs[slices.Index(w.given, r.at)].Shape = r.outer
@@ -105,8 +105,8 @@ func (w *worker) toOuter(outputs []stream.Tensor, rows int) ([]stream.Tensor, er
 	return w.outer, nil
 }
 
-// withFree returns the shape to with rows in front, its free dimensions being those of of,
-// which has the shape from with rows in front. Results share it: it is never written again.
+// withFree returns the shape to with rows in front. The free dimensions come from of, which has the shape from with
+// rows in front. Results share the returned shape, which is never written again.
 func withFree(to, from, of []int, rows int) []int {
 	shape := append(make([]int, 0, len(to)+1), rows)
 	shape = append(shape, to...)

@@ -37,8 +37,8 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	return err
 }
 
-// compute runs the model. The outputs are valid until the next call. Their shapes, and those
-// of the inputs, are as clients have them.
+// compute runs the model. The outputs are valid until the next call. The shapes of inputs and outputs are the
+// clients' shapes.
 func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	outputs, err := w.computeInner(ctx, w.toInner(inputs, rows), rows)
 	if err != nil {
@@ -83,7 +83,7 @@ func sizeOf(ts []stream.Tensor) (n int) {
 	return n
 }
 
-// binding returns the binding for a batch's memory, which is reused.
+// binding returns the reused binding for a batch's memory.
 func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 	for _, b := range w.bound {
 		if b.rows == rows && b.over(inputs) {
@@ -146,8 +146,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	return b, nil
 }
 
-// outputShape returns the shape of output i, whose rows have the shape of, in a run of that
-// many rows.
+// outputShape returns the shape of output i for a run of the given rows; each row has the shape of.
 func (w *worker) outputShape(i int, of []int, rows int) []int {
 	if k := slices.Index(w.stateOutputs, i); k >= 0 {
 		return w.states[k].shape(rows)
@@ -155,8 +154,8 @@ func (w *worker) outputShape(i int, of []int, rows int) []int {
 	return append([]int{rows}, of...)
 }
 
-// valueOf returns a tensor of the library over t's memory. It pins the memory, which
-// may be on the Go heap, because the library keeps a pointer.
+// valueOf returns a tensor of the library over t's memory. valueOf pins the memory, which may be on the Go heap,
+// because the library keeps a pointer.
 func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 	shape := native(t.Shape, a)
 	if len(t.Data) == 0 {
@@ -182,13 +181,13 @@ func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 
 func (b *binding) destroy() {
 	for _, v := range slices.Concat(b.in, b.out) {
-		_ = v.Destroy() // which cannot fail
+		_ = v.Destroy() // cannot fail
 	}
 	b.pins.Unpin()
 }
 
-// runAllocating runs the model with outputs that the library allocates, because their
-// size depends on the values of the input.
+// runAllocating runs the model with outputs allocated by the library, because the size of the outputs depends on the
+// values of the input.
 func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	in, out := make([]ort.Value, len(inputs)), make([]ort.Value, len(w.outputs))
 	var pins runtime.Pinner
@@ -221,7 +220,7 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 	}
 	if err := w.runUntil(ctx, in, out); err != nil {
 		if i := slices.IndexFunc(out, unreadable); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
-			w.scalar[i] = true // the binding can read scalars only that it made itself
+			w.scalar[i] = true // the binding can read only scalars made by the binding
 			return w.runAllocating(ctx, inputs, rows)
 		}
 		return nil, runError(err)

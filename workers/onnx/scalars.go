@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The library reports no dimensions for an output that is a number and for one of
-// unknown rank alike. The file tells them apart: the first has a shape, without dimensions.
+// The library reports no dimensions both for a scalar output and for an output of unknown rank. The file
+// distinguishes the two: a scalar has a shape, without dimensions.
 
-// Numbers of the fields that lead to an output's shape in onnx.proto.
+// Field numbers of onnx.proto, on the path to an output's shape.
 const (
 	modelGraph      = 7
 	graphInput      = 11
@@ -42,7 +42,7 @@ func firstDimensions(path string) (inputs, outputs map[string]string) {
 	return inputs, outputs
 }
 
-// firstField returns the first field of that number that has bytes.
+// firstField returns the first field with number want and with bytes.
 func firstField(message []byte, want protowire.Number) []byte {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
@@ -62,8 +62,8 @@ func firstField(message []byte, want protowire.Number) []byte {
 	return nil
 }
 
-// scalarOutputs returns the outputs whose shape in a model's file has no dimensions. It reads
-// only what leads to them, not the weights.
+// scalarOutputs returns the outputs whose shape in a model's file has no dimensions. scalarOutputs skips the rest of
+// the file, such as the weights.
 func scalarOutputs(path string) map[string]bool {
 	found := map[string]bool{}
 	eachValue(path, func(number protowire.Number, name string, shape []byte) {
@@ -81,7 +81,7 @@ func eachValue(path string, f func(number protowire.Number, name string, shape [
 	if err != nil {
 		return
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // opened only for reading
 	st, err := file.Stat()
 	if err != nil {
 		return
@@ -129,7 +129,7 @@ func eachField(r io.ReaderAt, at, size int64, f func(number protowire.Number, at
 	}
 }
 
-// field returns the last field of that number that has bytes, which are not nil.
+// field returns the last field with number want and with bytes, which are not nil.
 func field(message []byte, want protowire.Number) (found []byte) {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

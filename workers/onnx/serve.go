@@ -23,7 +23,7 @@ import (
 	"millrace/workers"
 )
 
-// isolated is the process of one instance of a model with isolate: true. It speaks the protocol of docs/process.md.
+// isolated is the process of one instance of a model with isolate: true, and speaks the protocol of docs/process.md.
 type isolated struct {
 	conn     *net.UnixConn
 	segments map[int][]byte
@@ -34,7 +34,7 @@ type isolated struct {
 	padded   [][]byte // inputs of a fixed batch with missing rows
 }
 
-// ServeIsolated runs a model in this process for the server that has started it, until the server ends it.
+// ServeIsolated runs a model in this process for the parent server, until the server ends the process.
 func ServeIsolated() error {
 	fd, err := strconv.Atoi(os.Getenv("MILLRACE_SOCKET"))
 	if err != nil {
@@ -83,7 +83,7 @@ type incoming struct {
 	Results  *at                   `json:"results"`
 	Inputs   []described           `json:"inputs"`
 	Requests []json.RawMessage     `json:"requests"`
-	fd       int                   // that came with it; -1 = none
+	fd       int                   // received with the message; -1 = none
 	data     []byte                // after the text
 }
 
@@ -103,7 +103,6 @@ type described struct {
 	at
 }
 
-// next reads and handles one message.
 func (p *isolated) next() error {
 	m, err := p.read()
 	if err != nil {
@@ -118,7 +117,7 @@ func (p *isolated) next() error {
 		return p.segment(m)
 	case "drop_segment":
 		if mem, ok := p.segments[int(m.ID)]; ok {
-			p.worker.Release() // bindings to it
+			p.worker.Release() // bindings to the old memory
 			_ = unix.Munmap(mem)
 			delete(p.segments, int(m.ID))
 		}
@@ -132,7 +131,7 @@ func (p *isolated) next() error {
 	return nil
 }
 
-// read reads one message, and the descriptor that comes with it.
+// read reads one message, and the descriptor sent with the message.
 func (p *isolated) read() (*incoming, error) {
 	var head [8]byte
 	oob := make([]byte, unix.CmsgSpace(4))
@@ -174,7 +173,6 @@ func descriptor(oob []byte) (int, error) {
 	return fds[0], nil
 }
 
-// send writes one message.
 func (p *isolated) send(message any, data []byte) error {
 	text, err := json.Marshal(message)
 	if err != nil {
@@ -218,7 +216,7 @@ func (p *isolated) hello(m *incoming) error {
 		err = stream.Errorf(stream.Unsupported, "isolate", "is true, and model %s takes strings, which child processes do not get yet: set isolate: false, or serve it from a server of its own, with a model of kind remote here", m.Name)
 	}
 	if err != nil {
-		p.worker = nil // it has undone what it did, or the process ends
+		p.worker = nil // start has undone its steps, or the process ends
 		return p.refuse(err)
 	}
 	p.model = model
@@ -285,10 +283,9 @@ func (p *isolated) bytesAt(place at, data []byte) ([]byte, error) {
 	return data[from:][:place.Size:place.Size], nil
 }
 
-// begunBytes are the bytes in front of the memory for results into which the id of the batch is written.
+// begunBytes are the bytes in front of the memory for results, reserved for the id of the batch.
 const begunBytes = 64
 
-// batch runs one batch and answers it.
 func (p *isolated) batch(m *incoming) error {
 	var room []byte
 	if m.Results != nil {
@@ -309,7 +306,7 @@ func (p *isolated) batch(m *incoming) error {
 	return p.answer(m, outputs, rows, room)
 }
 
-// run computes the outputs of a batch. rows are those of its inputs.
+// run computes the outputs of a batch. rows is the number of input rows.
 func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err error) {
 	inputs := make([]stream.Tensor, len(m.Inputs))
 	for i, in := range m.Inputs {
@@ -335,8 +332,8 @@ func (p *isolated) run(m *incoming) (outputs []stream.Tensor, rows int, err erro
 	return outputs, rows, err
 }
 
-// interruptAfter interrupts the run that follows after d, 0 = never. stop is called after the run, and reports whether the run was
-// interrupted.
+// interruptAfter interrupts the following run after d, 0 = never. stop is called after the run, and reports whether
+// the run was interrupted.
 func (p *isolated) interruptAfter(d time.Duration) (stop func() (late bool)) {
 	if d <= 0 {
 		return func() bool { return false }
@@ -356,7 +353,7 @@ func (p *isolated) interruptAfter(d time.Duration) (stop func() (late bool)) {
 	}
 }
 
-// pad gives the inputs of a fixed batch the rows that they lack.
+// pad fills the inputs of a fixed batch up with the missing rows.
 func (p *isolated) pad(inputs []stream.Tensor, rows int) {
 	if p.padded == nil {
 		p.padded = make([][]byte, len(inputs))
@@ -379,7 +376,7 @@ func (p *isolated) failed(m *incoming, err error) error {
 	return p.send(map[string]any{"type": "result", "id": m.ID, "requests": slices.Repeat([]map[string]any{one}, len(m.Requests))}, nil)
 }
 
-// answer sends the first rows of the outputs: in room, or those for which there is none after the text.
+// answer sends the first rows of the outputs: in room, or after the text without room.
 func (p *isolated) answer(m *incoming, outputs []stream.Tensor, rows int, room []byte) error {
 	var after []byte
 	list := make([]described, len(outputs))

@@ -24,13 +24,13 @@ var levels = map[string]ort.GraphOptimizationLevel{
 	"all":      ort.GraphOptimizationLevelEnableAll,
 }
 
-// session is a loaded model. Any number of workers run it at once.
+// session is a loaded model, run by any number of workers at once.
 type session struct {
 	*ort.DynamicAdvancedSession
 	inputs, outputs []ort.InputOutputInfo
 	scalars         map[string]bool // outputs that are scalars
 	metadata        map[string]string
-	others          []string // outputs that are no tensors
+	others          []string // outputs other than tensors
 
 	id     identity
 	users  int // under sessions
@@ -38,14 +38,14 @@ type session struct {
 	err    error // of opening
 }
 
-// identity identifies a session: a file that was replaced is another model. It has
-// more than the time of modification, because that is coarse, and copying tools set it.
+// identity identifies a session: a replaced file is another model. The time of modification is too coarse, and
+// copying tools set the time, so identity has more fields.
 type identity struct {
 	path             string
 	device, inode    uint64
 	size             int64
 	written, changed syscall.Timespec
-	digest           string // of the file, and of those with the model's weights
+	digest           string // of the file, and of the files with the model's weights
 	wide             string // names of the outputs that are computed as FP32, with "\x00" between them
 	Session
 }
@@ -56,7 +56,7 @@ var sessions = struct {
 	m map[identity]*session
 }{m: map[identity]*session{}}
 
-// acquire returns the session of a file, which other workers may have opened. wide are the outputs that are computed as
+// acquire returns the session of a file, perhaps opened by other workers already. wide are the outputs computed as
 // FP32.
 func acquire(path, digest string, o Session, wide ...string) (*session, error) {
 	if _, err := Library(); err != nil {
@@ -90,7 +90,7 @@ func acquire(path, digest string, o Session, wide ...string) (*session, error) {
 	return s, nil
 }
 
-// release undoes acquire; the last one closes the session.
+// release undoes acquire; the last release closes the session.
 func (s *session) release() error {
 	sessions.Lock()
 	s.users--
@@ -109,14 +109,14 @@ func (s *session) release() error {
 
 func (s *session) open() error {
 	path := s.id.path
-	// The names must be known before the session is made, so a first one, without
-	// optimisations, reads them.
+	// The names must be known before the session is made, so a first session, without optimisations, reads the names.
 	plain, err := Session{Threads: 1, InterThreads: 1, Optimization: "none"}.native()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = plain.Destroy() }()
-	if err = plain.AddSessionConfigEntry("session.disable_prepacking", "1"); err != nil { // it never runs
+	// the first session never runs
+	if err = plain.AddSessionConfigEntry("session.disable_prepacking", "1"); err != nil {
 		return stream.Errorf(stream.Internal, "source", "%w", err)
 	}
 	if s.inputs, s.outputs, err = ort.GetInputOutputInfoWithOptions(path, plain); err != nil {
@@ -157,18 +157,17 @@ func (s *session) open() error {
 	return nil
 }
 
-// maxMetadata is the largest text of the metadata that is kept.
+// maxMetadata is the largest kept text of the metadata.
 const maxMetadata = 1 << 20
 
-// readMetadata returns what the exporter has written into the file, without texts that are
-// too large, such as whole graphs.
+// readMetadata returns the exporter's metadata of the file, without too large texts, such as whole graphs.
 func (s *session) readMetadata() map[string]string {
 	m, err := s.GetModelMetadata()
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = m.Destroy() }()
-	keys, _ := m.GetCustomMetadataMapKeys() // without them there are no metadata
+	keys, _ := m.GetCustomMetadataMapKeys() // without keys there are no metadata
 	all := map[string]string{}
 	for _, k := range keys {
 		if v, ok, err := m.LookupCustomMetadataMap(k); err == nil && ok && len(v) <= maxMetadata {
@@ -178,8 +177,8 @@ func (s *session) readMetadata() map[string]string {
 	return all
 }
 
-// tensorsOf returns the values that are tensors, and the names of the others, such as the maps
-// that classical classifiers have as outputs.
+// tensorsOf returns the tensors among the values, and the names of all other values, such as the maps of classical
+// classifiers.
 func tensorsOf(of []ort.InputOutputInfo) (kept []ort.InputOutputInfo, others []string) {
 	for _, i := range of {
 		if i.OrtValueType == ort.ONNXTypeTensor {
@@ -207,7 +206,7 @@ func (o Session) native() (n *ort.SessionOptions, err error) {
 		func() error { return n.SetInterOpNumThreads(o.InterThreads) },
 		func() error { return n.AddSessionConfigEntry("session.intra_op.allow_spinning", spin) },
 		func() error { return n.AddSessionConfigEntry("session.inter_op.allow_spinning", spin) },
-		// Tensors of runs are in the memory of all models together, which onnx.memory bounds.
+		// Tensors of runs are in the memory of all models together, bounded by onnx.memory.
 		func() error { return n.AddSessionConfigEntry("session.use_env_allocators", "1") },
 		func() error { return n.AddSessionConfigEntry("session.use_device_allocator_for_initializers", "1") },
 		func() error { return n.SetGraphOptimizationLevel(levels[o.Optimization]) },
@@ -247,7 +246,7 @@ func fileError(path string, err error) error {
 	code, hint := stream.InvalidArgument, ""
 	switch {
 	case has("Unsupported model IR version", " is under development"):
-		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // the versions that it supports
+		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // the supported versions
 			text, _, _ = strings.Cut(after, " and support")
 		}
 		code, hint = stream.Unsupported, "export it again with an older opset, or name a newer library with onnx.library"
@@ -264,11 +263,11 @@ func fileError(path string, err error) error {
 	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint), Err: err}
 }
 
-// sourceLocation matches where in its source the library failed: "/a/b.cc:12 T ns::F(int)
-// const [with ...] ", or only "b.cc:12 F ".
+// sourceLocation matches the source location of a failure in the library: "/a/b.cc:12 T ns::F(int) const [with ...]
+// ", or only "b.cc:12 F ".
 var sourceLocation = regexp.MustCompile(`\S+\.(cc|h|cpp|cu):\d+ ([^("]*\(.*?\)( const)?( \[with [^\]]*\])? |\w+ )`)
 
-// shortMessage returns a message of the library without its location in the source.
+// shortMessage returns a message of the library without the source location.
 func shortMessage(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: ", " FAIL : ", ", Error ", "with error: "} {

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// datatypes are the types that both the library and the protocols have.
+// datatypes are the types common to the library and the protocols.
 var datatypes = map[ort.TensorElementDataType]stream.Datatype{
 	ort.TensorElementDataTypeBool: stream.Bool, ort.TensorElementDataTypeUint8: stream.Uint8, ort.TensorElementDataTypeUint16: stream.Uint16,
 	ort.TensorElementDataTypeUint32: stream.Uint32, ort.TensorElementDataTypeUint64: stream.Uint64, ort.TensorElementDataTypeInt8: stream.Int8,
@@ -26,7 +26,7 @@ var natives = func() map[stream.Datatype]ort.TensorElementDataType {
 	return m
 }()
 
-// axis is what the first dimension of a model's tensors means.
+// axis is the meaning of the first dimension of a model's tensors.
 type axis int
 
 const (
@@ -35,15 +35,15 @@ const (
 	free              // any number of rows
 )
 
-// described returns the axis as a model's description has it.
+// described returns the axis as in a model's description.
 func (a axis) described() stream.BatchAxis {
 	return [...]stream.BatchAxis{none: stream.NoAxis, fixed: stream.FixedAxis, free: stream.FreeAxis}[a]
 }
 
-// batchAxis returns what the first dimensions mean, and the rows of a fixed axis: free
-// when none has a number, fixed when all inputs have the same and no output another.
-// With a batch of one, outputs may have other first dimensions, such as the number of
-// objects found in the one row. scalars are the outputs that are scalars.
+// batchAxis returns the meaning of the first dimensions, and the rows of a fixed axis: free when no first dimension
+// has a number, fixed when all inputs have the same number and no output a different number. With a batch of one,
+// outputs may have other first dimensions, such as the number of objects found in the row. scalars are the scalar
+// outputs.
 func batchAxis(inputs, outputs []ort.InputOutputInfo, scalars map[string]bool) (axis, int) {
 	rows := int64(0)
 	for _, in := range inputs {
@@ -58,7 +58,7 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo, scalars map[string]bool) (
 	for _, out := range outputs {
 		switch {
 		case rows == 1: // see above
-		case len(out.Dimensions) == 0 && rows < 0 && !scalars[out.Name]: // its rank is unknown
+		case len(out.Dimensions) == 0 && rows < 0 && !scalars[out.Name]: // of unknown rank
 		case len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0):
 			return none, 0
 		}
@@ -69,8 +69,8 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo, scalars map[string]bool) (
 	return fixed, int(rows)
 }
 
-// otherDimensions returns the outputs whose first dimension has another name in the file than
-// that of the inputs.
+// otherDimensions returns the outputs whose first dimension has another name in the file than the inputs' first
+// dimension.
 func otherDimensions(path string) map[string]bool {
 	inputs, outputs := firstDimensions(path)
 	others := map[string]bool{}
@@ -101,11 +101,10 @@ func spec(t ort.InputOutputInfo, a axis) (stream.TensorSpec, error) {
 	return stream.TensorSpec{Name: t.Name, Datatype: d, Shape: shape}, nil
 }
 
-// native converts a shape for the library. It removes the batch axis of models without
-// one.
+// native converts a shape for the library, without the batch axis if the model has no batch axis.
 func native(shape []int, a axis) ort.Shape {
 	if a == none {
-		shape = shape[1:] // the one row of a model without the axis
+		shape = shape[1:] // the only row of a model without the axis
 	}
 	out := make(ort.Shape, len(shape))
 	for i, n := range shape {

@@ -18,17 +18,17 @@ import (
 	"millrace/stream/buf"
 )
 
-// A model with state has outputs that are inputs of its next run: the hidden state of a
-// recurrent network. Clients do not see these tensors. Each stream keeps its own values;
-// the rows of a batch get those of their streams before a run and give them back after
-// it. One-shot requests begin with the initial value and keep nothing.
+// A model with state has outputs that are inputs of the next run: the hidden state of a recurrent network. The state
+// tensors are invisible to clients. Each stream keeps its own values: the rows of a batch get the values of their
+// streams before a run and return the new values afterwards. One-shot requests begin with the initial value and keep
+// nothing.
 
-// stateTensor is one such pair of an input and an output.
+// stateTensor is a pair of an input and an output with state.
 type stateTensor struct {
 	in, out      int           // their positions among the session's
 	input        stream.Tensor // for a run, over memory of max rows; the shape has a 1 in front
-	at           int           // the dimension of input.Shape that is the rows; 0 when there is none
-	outer, inner int           // a row is outer pieces of inner bytes, since its axis may not be the first
+	at           int           // the row dimension of input.Shape; 0 = none
+	outer, inner int           // a row is outer pieces of inner bytes, because the row axis may come later
 	initial      []byte        // the inner bytes of a piece
 }
 
@@ -65,7 +65,7 @@ func position(of []ort.InputOutputInfo, name string) int {
 	return slices.IndexFunc(of, func(t ort.InputOutputInfo) bool { return t.Name == name })
 }
 
-// without returns the tensors at other positions than these.
+// without returns the tensors without the given positions.
 func without(of []ort.InputOutputInfo, positions []int) (kept []ort.InputOutputInfo) {
 	for i := range of {
 		if !slices.Contains(positions, i) {
@@ -75,8 +75,8 @@ func without(of []ort.InputOutputInfo, positions []int) (kept []ort.InputOutputI
 	return kept
 }
 
-// findStates finds the tensors that the setting names. Their shapes are read by
-// describeStates, when the batch axis is known.
+// findStates finds the tensors named by the setting. describeStates reads the shapes later, with the known batch
+// axis.
 func (w *worker) findStates(text string) error {
 	s := w.session
 	pairs, err := statePairs(text, s.outputs)
@@ -121,7 +121,7 @@ func names(of []ort.InputOutputInfo) string {
 	return strings.Join(list, ", ")
 }
 
-// number returns an element of that type.
+// number returns an element of the given type.
 func number(d stream.Datatype, v float64) ([]byte, error) {
 	out := make([]byte, d.Size())
 	switch d {
@@ -208,7 +208,7 @@ func fits(a, b ort.Shape) bool {
 	return slices.EqualFunc(a, b, func(m, n int64) bool { return m < 0 || n < 0 || m == n })
 }
 
-// spec describes the state's input or output like the others, by one row.
+// spec describes the state's input or output by one row, like other tensors.
 func (s *stateTensor) spec(name string) stream.TensorSpec {
 	shape := slices.Clone(s.input.Shape[1:])
 	if s.at > 0 {
@@ -217,7 +217,7 @@ func (s *stateTensor) spec(name string) stream.TensorSpec {
 	return stream.TensorSpec{Name: name, Datatype: s.input.Datatype, Shape: shape}
 }
 
-// shape returns the shape for that many rows, with a 1 in front.
+// shape returns the shape for the given rows, with a 1 in front.
 func (s *stateTensor) shape(rows int) []int {
 	shape := slices.Clone(s.input.Shape)
 	if s.at > 0 {
@@ -226,8 +226,7 @@ func (s *stateTensor) shape(rows int) []int {
 	return shape
 }
 
-// tensor returns the input for that many rows. The tensor of an earlier call has the same
-// memory.
+// tensor returns the input for the given rows, in the same memory for each call.
 func (s *stateTensor) tensor(memory []byte, rows int) stream.Tensor {
 	t := s.input
 	if s.at > 0 {
@@ -237,7 +236,7 @@ func (s *stateTensor) tensor(memory []byte, rows int) stream.Tensor {
 	return t
 }
 
-// put copies a row's pieces into a tensor of that many rows; nil is the initial value.
+// put copies a row's pieces into a tensor of the given rows; nil is the initial value.
 func (s *stateTensor) put(tensor, row []byte, i, rows int) {
 	for k := range s.outer {
 		from := s.initial
@@ -248,7 +247,7 @@ func (s *stateTensor) put(tensor, row []byte, i, rows int) {
 	}
 }
 
-// get copies a row's pieces out of a tensor of that many rows.
+// get copies a row's pieces out of a tensor of the given rows.
 func (s *stateTensor) get(row, tensor []byte, i, rows int) {
 	for k := range s.outer {
 		at := (k*rows + i) * s.inner
@@ -256,8 +255,8 @@ func (s *stateTensor) get(row, tensor []byte, i, rows int) {
 	}
 }
 
-// kept is the state of one stream: a row of each of the state's tensors.
-// Without state tensors, it says that the stream has begun.
+// kept is the state of one stream: a row of each of the state's tensors. Without state tensors, kept means that the
+// stream has begun.
 type kept struct{ lease *buf.Buf }
 
 func (k *kept) size() int {
@@ -281,7 +280,7 @@ func (w *worker) stateOf(r *stream.Request) *kept {
 	return k
 }
 
-// keeps reports whether a stream's frames depend on those before them.
+// keeps reports whether a stream's frames depend on earlier frames.
 func (w *worker) keeps() bool { return len(w.states)+len(w.controls) > 0 }
 
 // runStates runs a batch of a model with state.
@@ -336,8 +335,8 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// runRows runs a batch row by row, because some frame has several rows, such as the
-// windows of its sound: each needs the state after the one before.
+// runRows runs a batch row by row, because a frame has several rows, such as the windows of a sound: each row needs
+// the state after the previous row.
 func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 	seen := make([]stream.Tensor, len(w.answered))
 	for i, r := range b.Requests {
@@ -356,7 +355,7 @@ func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// runRow runs one row of request i, whose inputs are in all, and appends its outputs to seen.
+// runRow runs one row of request i, with the inputs in all, and appends the outputs to seen.
 func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool, seen []stream.Tensor) error {
 	r := b.Requests[i]
 	w.setStates(1)
@@ -385,7 +384,7 @@ func (w *worker) runRow(ctx context.Context, b *batching.Batch, i int, last bool
 	return nil
 }
 
-// runTexts runs the requests of a batch of a model with inputs of strings one by one: each has its own inputs.
+// runTexts runs the requests of a batch one by one, for a model with string inputs: each request has its own inputs.
 func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		if r.Outcome() != stream.Pending {
@@ -405,7 +404,7 @@ func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
 		}
 		switch {
 		case err != nil && w.ended():
-			return err // of all requests that are left
+			return err // of all remaining requests
 		case err != nil:
 			b.Fail(i, err)
 		default:
@@ -415,7 +414,7 @@ func (w *worker) runTexts(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// setStates makes the state's inputs those of a run of that many rows.
+// setStates sets the state's inputs for a run of the given rows.
 func (w *worker) setStates(rows int) {
 	w.setControls(rows)
 	for k := range w.states {
@@ -423,8 +422,8 @@ func (w *worker) setStates(rows int) {
 	}
 }
 
-// enter copies the state of r's stream into n rows, from row on, of a run of that many
-// rows. Without a request, or without a state, they get the initial value.
+// enter copies the state of r's stream into n rows, from row on, of a run of the given rows. Without a request, or
+// without a state, the rows get the initial value.
 func (w *worker) enter(r *stream.Request, row, n, rows int) {
 	var data []byte
 	if r != nil {
@@ -444,7 +443,7 @@ func (w *worker) enter(r *stream.Request, row, n, rows int) {
 	}
 }
 
-// checkStates checks that the state's outputs have the sizes of its inputs.
+// checkStates checks that the state's outputs are as large as the state's inputs.
 func (w *worker) checkStates(outputs []stream.Tensor, rows int) error {
 	for k := range w.states {
 		if st := &w.states[k]; len(outputs[st.out].Data) != st.size()*rows {
@@ -454,8 +453,7 @@ func (w *worker) checkStates(outputs []stream.Tensor, rows int) error {
 	return nil
 }
 
-// leave keeps the state that a run has computed in a row with the stream of request i. A
-// request of one caller keeps nothing.
+// leave keeps the state computed by a run in a row with the stream of request i. A one-shot request keeps nothing.
 func (w *worker) leave(b *batching.Batch, i int, outputs []stream.Tensor, row, rows int) {
 	r := b.Requests[i]
 	if r.Stream.Options().OneShot || r.Outcome() != stream.Pending {

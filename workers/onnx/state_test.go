@@ -15,8 +15,8 @@ import (
 
 const gruInput, gruHidden = 5, 7
 
-// gru is a recurrent network. Stepwise, it takes one step [N, 5] and its hidden state h,
-// and returns y [N, 7] and the new state h_out; otherwise a whole sequence [T, 1, 5].
+// gru is a recurrent network. Stepwise, gru takes one step [N, 5] and the hidden state h, and returns y [N, 7] and
+// the new state h_out; otherwise a whole sequence [T, 1, 5].
 func gru(stepwise bool) []byte {
 	weights := func(name string, seed uint32, dims ...int64) onnxfile.Tensor {
 		n := int64(1)
@@ -47,8 +47,7 @@ func gru(stepwise bool) []byte {
 	return m.Bytes()
 }
 
-// Streams that are batched together each compute what the network computes of their whole
-// sequence at once.
+// Each stream in a common batch computes the same values as the network does for the stream's whole sequence at once.
 func TestStateOfRecurrentNetwork(t *testing.T) {
 	const streams, frames = 8, 50
 	r := newRig(t)
@@ -93,8 +92,8 @@ func TestStateOfRecurrentNetwork(t *testing.T) {
 	}
 }
 
-// sums is a model whose answer y [N, 3] is the sum of its inputs so far, twice: each of
-// the two halves of its state [2, N, 3] has it.
+// sums is a model with the answer y [N, 3], twice the sum of all inputs so far: each of the two halves of the state
+// [2, N, 3] has the sum.
 func sums(kind int32, batch any) []byte {
 	return graph([]onnxfile.Value{value("x", kind, batch, 3), value("s", kind, 2, batch, 3)},
 		[]onnxfile.Value{value("s_out", kind, 2, batch, 3), value("y", kind, batch, 3)}, []onnxfile.Node{
@@ -103,8 +102,7 @@ func sums(kind int32, batch any) []byte {
 		}, ints("first", 0))
 }
 
-// A stream begins with the initial value, and its state ends with it. Requests of one
-// caller begin anew each time.
+// A stream begins with the initial value, and the state ends with the stream. One-shot requests begin anew each time.
 func TestStateBeginsAndEnds(t *testing.T) {
 	r := newRig(t)
 	for batch, params := range map[any]stream.Params{"N": nil, 1: nil, 4: nil, "none": {"batch_axis": false}} {
@@ -146,7 +144,7 @@ func TestStateBeginsAndEnds(t *testing.T) {
 		single.Close(stream.ByClient)
 		<-single.Finished()
 	}
-	// The run gives back its own reference to an answer after it was delivered.
+	// The run releases its own reference to an answer after the delivery.
 	for end := time.Now().Add(10 * time.Second); r.mem.Stats().Leases != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d leases are left", r.mem.Stats().Leases)
@@ -154,8 +152,7 @@ func TestStateBeginsAndEnds(t *testing.T) {
 	}
 }
 
-// The windows that one frame of sound completes are run one after the other, each with the
-// state that the one before has left.
+// The windows completed by one frame of sound run in sequence, each with the state left by the previous window.
 func TestStateOfWindows(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 4), value("s", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Value{value("y", onnxfile.Float32, "N", 1), value("s_out", onnxfile.Float32, "N", 1)}, []onnxfile.Node{

@@ -22,8 +22,8 @@ func takesText(inputs []ort.InputOutputInfo) bool {
 	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool { return in.DataType == ort.TensorElementDataTypeString })
 }
 
-// joined concatenates the inputs of a ragged batch's requests. A request with invalid
-// inputs ends as an error and is left out; without any other it returns nil.
+// joined concatenates the inputs of a ragged batch's requests. A request with invalid inputs ends as an error and is
+// left out; when no request remains, joined returns nil.
 func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 	out := make([]stream.Tensor, len(w.inputs))
 	rows := 0
@@ -60,7 +60,7 @@ func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
 	return out, nil
 }
 
-// rowOf returns one of the rows of a tensor, whose rows have that many dimensions.
+// rowOf returns a row of a tensor; rows have rank dimensions.
 func rowOf(t stream.Tensor, rank, row, rows int) stream.Tensor {
 	t.Shape = append([]int{1}, t.Shape[len(t.Shape)-rank:]...)
 	if t.Datatype != stream.Bytes {
@@ -80,10 +80,10 @@ func rowOf(t stream.Tensor, rank, row, rows int) stream.Tensor {
 	return t
 }
 
-// inputOf returns a request's tensor of that name. An opaque frame is one string.
+// inputOf returns a request's tensor for spec. An opaque frame is one string.
 func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err error) {
 	field := "inputs." + spec.Name + ".data"
-	if r.Codec == stream.Tensors { // it was checked when the frame was submitted
+	if r.Codec == stream.Tensors { // checked at the submission of the frame
 		t = r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == spec.Name })]
 	} else {
 		field = "frame"
@@ -102,7 +102,7 @@ func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err er
 	return t, nil
 }
 
-// stringsOf returns the elements of BYTES, whose size was checked.
+// stringsOf returns the elements of BYTES data. The size of data is already checked.
 func stringsOf(data []byte) (out []string) {
 	for len(data) > 0 {
 		n := 4 + int(binary.LittleEndian.Uint32(data))
@@ -112,7 +112,7 @@ func stringsOf(data []byte) (out []string) {
 	return out
 }
 
-// textValue returns a tensor of strings, which the library copies.
+// textValue returns a tensor of strings, copied by the library.
 func textValue(shape ort.Shape, data []byte) (ort.Value, error) {
 	v, err := ort.NewStringTensor(shape)
 	if err != nil {

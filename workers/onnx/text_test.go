@@ -13,7 +13,7 @@ import (
 	"millrace/workers"
 )
 
-// Texts differ in length; each request of a batch gets its own.
+// Texts differ in length; each request of a batch gets its own text.
 func TestTextsOfABatch(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}, Source: write(t, graph(
@@ -44,8 +44,7 @@ func texts(words ...string) (data []byte) {
 	return data
 }
 
-// numbers is a model that reads numbers from strings, and returns its other input
-// unchanged.
+// numbers is a model that reads numbers from strings, and returns the other input unchanged.
 func numbers(dims ...any) []byte {
 	return graph([]onnxfile.Value{value("text", onnxfile.String, dims...), value("x", onnxfile.Float32, dims...)},
 		[]onnxfile.Value{value("n", onnxfile.Int64, dims...), value("same", onnxfile.String, dims...), value("y", onnxfile.Float32, dims...)},
@@ -62,7 +61,7 @@ func TestTextInputs(t *testing.T) {
 				switch name {
 				case "a vector":
 					shape = []int{1}
-				case "fixed rows": // no batch: all are one request's
+				case "fixed rows": // no batch: all rows belong to one request
 					words, shape = append(words, "-1"), []int{2, 1}
 				}
 				in := tensor("text", stream.Bytes, texts(words...), shape...)
@@ -82,7 +81,7 @@ func TestTextInputs(t *testing.T) {
 	}
 }
 
-// Requests with texts are run together, and one with an invalid text fails alone.
+// Requests with texts run together, and only a request with an invalid text fails.
 func TestTextsAreJoined(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, numbers("N", 2)), Batching: workers.Batching{Kind: batching.Hard, MaxSize: 4}})
@@ -105,7 +104,7 @@ func TestTextsAreJoined(t *testing.T) {
 				t.Errorf("%v", got.err)
 			}
 			continue
-		case got.err != nil || got.batch != 4: // those that were sent
+		case got.err != nil || got.batch != 4: // the sent rows
 			t.Fatalf("batch of %d: %v", got.batch, got.err)
 		}
 		rows := len(numbers) / 2
@@ -138,7 +137,6 @@ func TestTextsOfOtherShapes(t *testing.T) {
 	want(t, got.outputs, 0, nil, 1, 0)
 }
 
-// An opaque frame is one string, for a model with one string input.
 func TestOpaqueFrameIsOneString(t *testing.T) {
 	r := newRig(t)
 	send := func(c caller, payload string) got {
@@ -193,8 +191,8 @@ func TestWithoutElements(t *testing.T) {
 	}
 }
 
-// counted is a model with strings in, whose answers are those strings, and what its controls and its state say: y is the
-// state, to which each row with x adds 1, n is the control start.
+// counted is a model with string inputs, which are also outputs. The other outputs show the controls and the state: y
+// is the state, to which each row with x adds 1, n is the control start.
 func counted() []byte {
 	F := onnxfile.Float32
 	return graph([]onnxfile.Value{value("x", onnxfile.String, "N", "L"), value("begin", F, "N", 1), value("end", F, "N", 1), value("s", F, "N", 1)},
@@ -204,8 +202,8 @@ func counted() []byte {
 		}, onnxfile.Tensor{Name: "one", Type: F, Dims: []int64{1}, Raw: floats(1)})
 }
 
-// TestTextsOfSequences: a model with strings in may have the controls of sequences and state, and rows of a request follow
-// on each other.
+// TestTextsOfSequences: a model with string inputs may have the controls of sequences and state, and the rows of a
+// request run in sequence.
 func TestTextsOfSequences(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, counted()), Params: stream.Params{"state": "s=s_out", "controls": "begin=start; end=end"}})

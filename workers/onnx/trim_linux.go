@@ -11,6 +11,7 @@ package onnx
 // #endif
 import "C"
 
-// trim gives the free memory of the C library back to the system. glibc keeps free memory for each thread that has allocated, and
-// ONNX Runtime loads models on the threads of many goroutines, so that each load would leave some memory behind.
+// trim returns the free memory of the C library to the system. glibc keeps free memory for each thread with
+// allocations, and ONNX Runtime loads models on the threads of many goroutines, so that each load would leave some
+// memory behind.
 func trim() { C.trim() }

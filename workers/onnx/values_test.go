@@ -123,7 +123,7 @@ func TestRowsOfABatch(t *testing.T) {
 	}
 }
 
-// Frames of several streams run together, and each gets its own rows.
+// Frames of several streams run together, and each frame gets its own rows.
 func TestStreamsShareBatches(t *testing.T) {
 	r := newRig(t)
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
@@ -177,7 +177,6 @@ func TestFixedBatchAxisIsPadded(t *testing.T) {
 	}
 }
 
-// types are models of one input, with their outputs.
 func TestTypesAndShapes(t *testing.T) {
 	F, I := onnxfile.Float32, onnxfile.Int64
 	free := stream.Params{"batch_axis": false}
@@ -304,14 +303,14 @@ func TestTwoInputs(t *testing.T) {
 	}
 }
 
-// A model whose outputs have another size than in its warm-up run continues with
-// allocated outputs: no client gets an error.
+// A model with outputs of another size than in the warm-up run continues with allocated outputs: no client gets an
+// error.
 func TestOutputSizesChange(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", "n")}, []onnxfile.Node{
 		node("ReduceMax", "x", "most", onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
 		node("Add", "most one", "n"),
 		node("Concat", "one n", "lengths", onnxfile.Attr{Name: "axis", Value: int64(0)}),
-		node("Expand", "x lengths", "y"), // the number of each row, repeated one more time than the largest number
+		node("Expand", "x lengths", "y"), // the number of each row, repeated once more than the largest number
 	}, ints("one", 1)))
 	r := newRig(t)
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
@@ -337,8 +336,7 @@ func TestOutputSizesChange(t *testing.T) {
 	}
 }
 
-// Where inputs vary and outputs do not, bindings hold memory that the batches have
-// replaced: few are kept.
+// With varying inputs and fixed outputs, bindings hold memory no longer used by the batches: few bindings are kept.
 func TestBindingsOfInputsThatVary(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}))
@@ -398,7 +396,7 @@ func TestHalfFloatsAndVaryingOutputs(t *testing.T) {
 	}
 }
 
-// Half floats whose size only the run decides are the numbers that the model has computed, each bit of them.
+// Half floats whose size only the run decides equal the computed numbers, each bit.
 func TestHalfFloatsOfAFreeSizeAreExact(t *testing.T) {
 	r := newRig(t)
 	all := make([]byte, 0, 2<<16)
@@ -407,7 +405,7 @@ func TestHalfFloatsOfAFreeSizeAreExact(t *testing.T) {
 	}
 	for d, c := range map[stream.Datatype]struct {
 		datatype int32
-		nan      uint16 // the exponent of numbers that are infinite or not a number
+		nan      uint16 // the exponent of infinite numbers and NaN
 	}{stream.Float16: {onnxfile.Float16, 0x7c00}, stream.BFloat: {onnxfile.BFloat16, 0x7f80}} {
 		caller := call(t, r.load(t, workers.Config{Name: string(d), Source: write(t, onnxfile.Identity(c.datatype, "N", "L"))}))
 		got := caller.send(t, tensor("x", d, all, 1, 1<<16))
@@ -426,7 +424,7 @@ func TestHalfFloatsOfAFreeSizeAreExact(t *testing.T) {
 	}
 }
 
-// Half floats of a free size come from models whose weights are in files of their own, too.
+// Models with weights in separate files also return half floats of a free size.
 func TestHalfFloatsOfAFreeSizeWithWeightsOutside(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "weights"), []byte{0, 0x3c, 0, 0x40}, 0o600); err != nil { // 1, 2
@@ -446,8 +444,8 @@ func TestHalfFloatsOfAFreeSizeWithWeightsOutside(t *testing.T) {
 	want(t, got.outputs, 0, []byte{0, 0x40, 0, 0x40}, 1, 2)
 }
 
-// A detector with its own suppression takes one picture and returns as many rows as it
-// found, which are not a batch.
+// A detector with its own suppression takes one picture and returns as many rows as objects found; the rows are not a
+// batch.
 func TestRowsThatAreNotABatch(t *testing.T) {
 	F := onnxfile.Float32
 	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 6)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
@@ -485,7 +483,7 @@ func TestRowsThatAreNotABatch(t *testing.T) {
 	}
 }
 
-// An output that cannot be returned is reported when the model is loaded.
+// The load of a model reports an output that cannot be returned.
 func TestOutputsThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		model []byte
@@ -500,7 +498,7 @@ func TestOutputsThatCannotBeRead(t *testing.T) {
 			if err := bad(t, path, nil); err.Field != c.field || err.Code != stream.Unsupported || !strings.Contains(err.Msg, c.want) {
 				t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 			}
-			if c.field == "batch_axis" { // what the message says helps
+			if c.field == "batch_axis" { // the message's advice works
 				r := newRig(t)
 				g := r.load(t, workers.Config{Source: path, Params: stream.Params{"batch_axis": false}})
 				got := call(t, g).send(t, tensor("x", stream.Float32, floats(1, 2), 1, 2))

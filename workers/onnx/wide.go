@@ -15,14 +15,14 @@ import (
 	"millrace/stream"
 )
 
-// The binding cannot read outputs of FP16 and BF16 that the library allocated, and an output whose size is only known after
-// the run cannot be bound to memory of the worker. Such an output is computed as FP32, by a node Cast behind it, and
-// converted back. Each number of both types is one of FP32, so that nothing is rounded.
+// The binding cannot read outputs of FP16 and BF16 allocated by the library, and an output whose size is only known
+// after the run cannot be bound to memory of the worker. A node Cast, added behind such an output, computes FP32,
+// which is converted back. FP32 has all numbers of both types, so there is no rounding.
 
-// widePrefix is in front of the name of an output that is converted to FP32.
+// widePrefix is in front of the name of an output converted to FP32.
 const widePrefix = "millrace.float32/"
 
-// Numbers of the fields of onnx.proto that a node Cast and its output have.
+// Field numbers of onnx.proto for a node Cast and the node's output.
 const (
 	graphNode      = 1
 	nodeInput      = 1
@@ -40,7 +40,7 @@ const (
 // externalFolder is the library's option for the folder of a model's weights, when the model is not read from a file.
 const externalFolder = "session.model_external_initializers_file_folder_path"
 
-// widened opens the session of a model, whose outputs in wide are computed as FP32 under the names in outputs.
+// widened opens the session of a model with the outputs in wide computed as FP32, under the names in outputs.
 func widened(path string, wide, inputs, outputs []string, o *ort.SessionOptions) (*ort.DynamicAdvancedSession, error) {
 	model, err := os.ReadFile(path)
 	if err != nil {
@@ -52,8 +52,8 @@ func widened(path string, wide, inputs, outputs []string, o *ort.SessionOptions)
 	return ort.NewDynamicAdvancedSessionWithONNXData(append(model, casts(wide)...), inputs, outputs, o)
 }
 
-// casts returns what, at the end of a model's file, adds a node Cast and an output for each of these outputs: fields of a
-// message that come twice are merged.
+// casts returns the end of a model's file that adds a node Cast and an output for each of the given outputs: fields
+// of a message that occur twice are merged.
 func casts(outputs []string) []byte {
 	var graph []byte
 	for _, name := range outputs {
@@ -90,7 +90,7 @@ func narrowed(data []byte, d stream.Datatype) []byte {
 	return data[:len(data)/2]
 }
 
-// library returns the type that an output has in the library.
+// library returns an output's type in the library.
 func (w *worker) library(i int) stream.Datatype {
 	if w.wide[i] {
 		return stream.Float32

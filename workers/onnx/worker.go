@@ -21,9 +21,9 @@ const doc = "any ONNX model, with ONNX Runtime"
 // defaultBatch is the default of batching.max_size for a free batch axis.
 const defaultBatch = 8
 
-// Bounds of the cache of bindings; beyond them, all bindings are made again. Inputs
-// with free dimensions get other memory as they grow, while bindings hold the old
-// memory: for them few bindings are kept, and none of more than maxFree bytes.
+// Bounds of the cache of bindings; beyond the bounds, all bindings are made again. Inputs with free dimensions get
+// other memory as they grow, while bindings hold the old memory: for such inputs few bindings are kept, and no
+// binding of more than maxFree bytes.
 const (
 	maxBound     = 1024
 	maxBoundFree = 16
@@ -36,16 +36,16 @@ type worker struct {
 	session   *session
 	axis      axis
 	max       int             // rows
-	several   map[string]bool // outputs whose first dimension is not the batch, which has one row
+	several   map[string]bool // outputs whose first dimension is not the batch, for a batch of one row
 	warm      bool
 	text      bool                // some input has strings
 	inputs    []stream.TensorSpec // of the session
 	outputs   []stream.TensorSpec
 	inAxes    []axis              // of the inputs
 	axes      []axis              // of the outputs
-	given     []int               // the inputs that clients send
-	sent      []stream.TensorSpec // those, as clients send them
-	answered  []int               // the outputs that clients get
+	given     []int               // inputs sent by clients
+	sent      []stream.TensorSpec // inputs in the clients' shapes
+	answered  []int               // outputs for clients
 	results   []stream.TensorSpec // the bound outputs, with all dimensions known
 	varies    bool                // the sizes of outputs vary from run to run
 	ending    ending
@@ -54,8 +54,8 @@ type worker struct {
 	keep      int             // the most bindings in bound
 	free      bool            // some input has free dimensions
 	allocated []stream.Tensor // the outputs of runAllocating
-	scalar    []bool          // outputs that turned out to be scalars
-	wide      []bool          // outputs that the library computes as FP32
+	scalar    []bool          // scalar outputs, as found in a run
+	wide      []bool          // outputs computed as FP32 by the library
 
 	states        []stateTensor
 	stateInputs   []int // their positions
@@ -65,11 +65,11 @@ type worker struct {
 	inReshapes    []reshape
 	outReshapes   []reshape
 	inner         []stream.Tensor // the inputs of a run with reshapes
-	outer         []stream.Tensor // its outputs
+	outer         []stream.Tensor // outputs in the clients' shapes
 	stateSize     int             // bytes of all states of a stream
 	stateMemory   [][]byte        // of each state's input, max rows
 	all           []stream.Tensor // the inputs of a run with state
-	seen          []stream.Tensor // the outputs of a run with state that clients get
+	seen          []stream.Tensor // outputs for clients, of a run with state
 }
 
 var (
@@ -77,7 +77,7 @@ var (
 	_ workers.Interrupter = (*worker)(nil)
 )
 
-// binding binds inputs and outputs to memory that is reused.
+// binding binds inputs and outputs to reused memory.
 type binding struct {
 	pins    runtime.Pinner
 	in, out []ort.Value
@@ -154,7 +154,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	m.MaxBatch = w.max
 	if w.keeps() {
 		m.Stateful, m.StateRow = true, w.stateSize
-		m.Policy.Mode = stream.Every // a frame that is left out is missing in the state
+		m.Policy.Mode = stream.Every // an omitted frame would be missing in the state
 	}
 	if env.Image != nil || env.Window != (workers.Window{}) {
 		if err = workers.ApplyInputs(m, env.Image, env.Window, nil); err != nil {
@@ -213,7 +213,8 @@ func (w *worker) describe(s *session) error {
 			of, shown = none, none
 		case len(t.Dimensions) == 0: // of unknown rank
 			t.Dimensions, shown = ort.Shape{-1}, none
-		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1, w.several[t.Name]: // for example the objects found in the one row
+		// for example the objects found in the row
+		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1, w.several[t.Name]:
 			of, shown = none, none
 		}
 		out, err := spec(t, shown)
@@ -227,7 +228,7 @@ func (w *worker) describe(s *session) error {
 	return nil
 }
 
-// widen replaces the session by one that computes outputs as FP32, if some have to be.
+// widen replaces the session by a session that computes outputs as FP32, if needed.
 func (w *worker) widen(env *workers.Env, o Session) error {
 	var names []string
 	for i, wide := range w.wide {
@@ -362,9 +363,8 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 	return out, true
 }
 
-// learn uses the dimensions of a run's outputs where the file leaves them free: most
-// depend on the input's size only. If they vary with the input's values, the first run
-// that differs sets varies.
+// learn uses the dimensions of a run's outputs for the dimensions left free by the file: most depend only on the
+// input's size. If the dimensions vary with the input's values, the first differing run sets varies.
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {
@@ -399,12 +399,12 @@ func (w *worker) Deallocate() {
 
 func (w *worker) freeOutputs() {
 	for _, mem := range w.memory {
-		_ = unix.Munmap(mem) // fails only for an address that is not mapped
+		_ = unix.Munmap(mem) // fails only for an unmapped address
 	}
 	w.memory, w.results = nil, nil
 }
 
-// Destroy releases the session, which the last worker closes.
+// Destroy releases the session; the last worker closes the session.
 func (w *worker) Destroy() {
 	if w.session == nil {
 		return

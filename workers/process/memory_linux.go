@@ -47,7 +47,7 @@ func (f family) residentBytes() (n int64) {
 		}
 		resident, _ := strconv.ParseInt(fields[1], 10, 64)
 		shared, _ := strconv.ParseInt(fields[2], 10, 64)
-		if i > 0 { // shared pages: libraries, and the parent's pages after a fork
+		if i > 0 { // shared pages: mapped files, such as libraries, and shared memory
 			resident -= min(shared, resident)
 		}
 		n += resident * pageSize

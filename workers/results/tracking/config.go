@@ -17,7 +17,7 @@ type Config struct {
 
 	// A box with a lower score can continue a track.
 	Score float64 `yaml:"track_score" unset:"any" min:"0" max:"1" advanced:"yes" help:"least score of a box that begins a track; any box can continue a track"`
-	// With SameClass, a single wrong class among 20 frames of a box already loses ids.
+	// With SameClass, a model that misclassifies one box in 20 already loses ids.
 	SameClass bool `yaml:"track_class" advanced:"yes" help:"an id keeps the first class: for crossing objects and a model with few wrong classes"`
 }
 
