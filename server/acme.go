@@ -35,26 +35,28 @@ import (
 
 // Times of the certificates of an authority.
 const (
-	acmeRetry    = 2 * time.Minute // after the first failure; more than a minute, for which autocert keeps a failure
+	acmeRetry    = 2 * time.Minute // after the first failure; more than the minute for which autocert keeps a failure
 	acmeMaxRetry = time.Hour
 	acmeCheck    = time.Hour // between two looks at whether certificates are renewed
 	acmeLate     = 6 * time.Hour
 )
 
-// authority has the certificates that a certificate authority gives (ACME). Clients never cause a request to the authority:
-// certificates are requested when the server starts, and renewed by autocert.
+// authority manages the certificates that a certificate authority issues (ACME). Requests of clients never cause a
+// request to the authority: the server requests certificates when the server starts, and autocert renews the
+// certificates.
 type authority struct {
 	names []*named
-	http  string // the address that is to be reached at port 443
+	http  string // the address that serves port 443
 	log   *slog.Logger
-	end   context.CancelFunc // of what is asked
+	end   context.CancelFunc // of the requests to the authority
 }
 
-// named is a name that has a certificate of the authority. Each has a manager of its own, so that it is known why the authority refuses which name.
+// named is a name with a certificate of the authority. Each name has its own manager, so that the server knows the
+// error for each name.
 type named struct {
 	name    string
 	manager *autocert.Manager
-	held    atomic.Bool // there is a certificate
+	held    atomic.Bool // the manager has a certificate
 	asked   *asked
 }
 
@@ -70,7 +72,8 @@ func acmeCache(c config.ACME) (string, error) {
 	return filepath.Join(cache, "millrace", "acme"), nil
 }
 
-// ACMECertificate returns the certificate for a name that is in the cache of tls.acme, and whether it should have been renewed.
+// ACMECertificate returns the certificate for a name from the cache of tls.acme, and whether the certificate is
+// overdue for renewal.
 func ACMECertificate(c config.ACME, name string, now time.Time) (leaf *x509.Certificate, isLate bool, err error) {
 	dir, err := acmeCache(c)
 	if err != nil {
@@ -87,7 +90,7 @@ func ACMECertificate(c config.ACME, name string, now time.Time) (leaf *x509.Cert
 	return pair.Leaf, late(pair.Leaf, now), nil
 }
 
-// newAuthority opens the cache. Certificates that are in it are served from the beginning.
+// newAuthority opens the cache. The server serves cached certificates from the start.
 func newAuthority(cfg *Config) (*authority, error) {
 	c := cfg.TLS.ACME
 	bad := func(setting, format string, args ...any) error {
@@ -131,18 +134,19 @@ func newAuthority(cfg *Config) (*authority, error) {
 				Client: &acme.Client{Key: key, DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: to, Timeout: time.Minute}, UserAgent: "millrace/" + cfg.Version},
 			}
 		}
-		open(offline{}) // to see what is in the cache
+		open(offline{}) // to read only the cache
 		if _, err := cache.Get(context.Background(), name); err == nil {
 			_, err = n.request()
 			n.held.Store(err == nil)
 		}
-		open(n.asked) // without a failure, so that the first request, also for a renewal, is made at once
+		open(n.asked) // without a failure, so that the first request, also for a renewal, is sent at once
 		a.names = append(a.names, n)
 	}
 	return a, nil
 }
 
-// accountKey returns the key of the account, which it makes if there is none, where autocert keeps it: one for the managers of all names.
+// accountKey returns the account's key from the place where autocert keeps the key, and creates the key if none
+// exists. The managers of all names share the account.
 func accountKey(cache autocert.Cache) (crypto.Signer, error) {
 	const name = "acme_account+key"
 	text, err := cache.Get(context.Background(), name)
@@ -167,13 +171,14 @@ func accountKey(cache autocert.Cache) (crypto.Signer, error) {
 	return x509.ParseECPrivateKey(block.Bytes)
 }
 
-// request returns the certificate. It asks the authority if there is none, for at most five minutes.
+// request returns the certificate, and requests a missing certificate from the authority, for at most five minutes.
 func (n *named) request() (*tls.Certificate, error) {
-	// Always as a client that knows ECDSA, so that there is one certificate for a name.
+	// Always as a client with ECDSA, so that each name has one certificate.
 	return n.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: n.name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
 }
 
-// requestUntil is request until ctx ends. One that goes on then, since autocert cannot be told to end its waits, sends nothing any more.
+// requestUntil calls request until ctx ends. A request that continues after ctx, because autocert cannot interrupt
+// its waits, sends nothing more.
 func (n *named) requestUntil(ctx context.Context) (c *tls.Certificate, err error) {
 	done := make(chan struct{})
 	var got *tls.Certificate
@@ -190,7 +195,8 @@ func (n *named) requestUntil(ctx context.Context) (c *tls.Certificate, err error
 	}
 }
 
-// get is tls.Config.GetCertificate. A client that names no server, such as a probe, gets the certificate of the first name.
+// get is tls.Config.GetCertificate. A client that names no server, such as a probe, gets the first name's
+// certificate.
 func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i := 0
 	if hello != nil && hello.ServerName != "" {
@@ -199,7 +205,7 @@ func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, nil // crypto/tls refuses the name
 		}
 		if slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto}) {
-			return a.names[i].manager.GetCertificate(hello) // for the authority, if it checks the name now
+			return a.names[i].manager.GetCertificate(hello) // for the authority when the authority validates the name
 		}
 	}
 	if n := a.names[i]; !n.held.Load() {
@@ -208,7 +214,7 @@ func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return a.names[i].request()
 }
 
-// run requests the certificates that are missing, and says which are not renewed, until ctx ends.
+// run requests missing certificates, and logs failed renewals, until ctx ends.
 func (a *authority) run(ctx context.Context) {
 	defer a.names[0].asked.transport.CloseIdleConnections()
 	defer a.end()
@@ -248,13 +254,14 @@ func (a *authority) keep(ctx context.Context, n *named) {
 	}
 }
 
-// late reports whether a certificate should have been renewed: autocert does so when a third of its time is left, or 30 days.
+// late reports whether the renewal of a certificate is overdue: autocert renews with a third of the lifetime left, or
+// 30 days.
 func late(c *x509.Certificate, now time.Time) bool {
 	third := min(c.NotAfter.Sub(c.NotBefore)/3, 30*24*time.Hour)
 	return now.After(c.NotAfter.Add(-third + min(acmeLate, third/2)))
 }
 
-// advice says what to do about an error.
+// advice returns how to fix an error.
 func (a *authority) advice(name string, err error) string {
 	var problem *acme.Error
 	var unknown x509.UnknownAuthorityError
@@ -280,16 +287,17 @@ func (a *authority) advice(name string, err error) string {
 	return "see the terms and the state of the authority"
 }
 
-// asked is the transport to the authority. It remembers why the authority refused, which autocert does not say.
+// asked is the transport to the authority. The transport keeps the authority's error, because autocert does not
+// return the error.
 type asked struct {
-	life      context.Context // after which nothing is sent
+	life      context.Context // no request is sent after its end
 	transport *http.Transport
 
 	mu     sync.Mutex
 	reason error
 }
 
-// maxProblem bounds the bytes of an answer that are looked at.
+// maxProblem bounds the bytes of an error response that are parsed.
 const maxProblem = 64 << 10
 
 // RoundTrip implements http.RoundTripper.
@@ -363,7 +371,7 @@ func problemOf(status int, text []byte) *acme.Error {
 			}
 		}
 	}
-	if p == (problem{}) || strings.HasSuffix(p.Type, ":badNonce") { // which is tried again with another
+	if p == (problem{}) || strings.HasSuffix(p.Type, ":badNonce") { // autocert retries with a new nonce
 		return nil
 	}
 	return &acme.Error{StatusCode: status, ProblemType: p.Type, Detail: p.Detail}
@@ -375,7 +383,7 @@ func (t *asked) note(err error) {
 	t.reason = err
 }
 
-// last returns why the authority refused, or err if it did not, and forgets it.
+// last returns the authority's last error, or err if the authority reported none, and clears the last error.
 func (t *asked) last(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// audited reports whether requests of a route are administrative acts: those that need role.Manage, and logins and logouts.
+// audited reports whether requests of a route are audited: routes that need role.Manage, logins and logouts.
 func audited(r *openapi.Route) bool {
 	return r.Role == role.Manage || strings.HasSuffix(r.Path, "login") || strings.HasSuffix(r.Path, "logout")
 }
 
-// attemptKey is the key under which a login that was refused has the name that it has given.
+// attemptKey is the key in a request's context for the user name of a refused login.
 type attemptKey struct{}
 
-// actorKey is the key under which a request has the principal that logs in or out, or was refused.
+// actorKey is the key in a request's context for the principal of a login, logout or refused request.
 type actorKey struct{}
 
-// auditRoute returns the handler in front of all others of a route.
+// auditRoute returns the first handler of a route.
 func (s *Server) auditRoute(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		from := access.AddressText(s.clientAddress(c)) // as the head has it, whatever handlers do
+		from := access.AddressText(s.clientAddress(c)) // read before handlers change the request
 		err := c.Next()
 		by := ingest.ClientOf(httpd.ClientOf(c)).Principal()
 		if by == nil {
@@ -57,7 +57,7 @@ func (s *Server) auditRoute(path string) fiber.Handler {
 	}
 }
 
-// AuditSignal writes the line of a SIGHUP to the audit log, with what came of it.
+// AuditSignal writes a SIGHUP and its result to the audit log.
 func (s *Server) AuditSignal(err error) {
 	s.access.Audit(access.Act{Protocol: access.Signal, Verb: "SIGHUP", Err: err})
 }

@@ -26,7 +26,7 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 	if d.s.life.draining.Load() {
 		return nil, ingest.ErrDraining
 	}
-	if !opts.OneShot { // which has chosen a version already, and says what its client named
+	if !opts.OneShot { // ingest has already chosen the version of one-shot requests
 		if opts.Version = version; version == "" {
 			version = d.s.models.Choose(model)
 		}
@@ -63,9 +63,8 @@ func (s *Server) group(model, version string) (*workers.Group, error) {
 	return g, s.known(model, err)
 }
 
-// known returns err, or in place of NotFound why a model cannot be found now: while the
-// server starts, a model of the configuration that is not loaded yet is unavailable, not
-// unknown; while the server drains and ends all models, none is unknown.
+// known returns err, or replaces NotFound by the reason why a model is not available: while the server starts, a
+// model of the configuration that is not loaded yet is unavailable; while the server drains, no model is unknown.
 func (s *Server) known(model string, err error) error {
 	switch {
 	case err == nil || stream.CodeOf(err) != stream.NotFound:
@@ -100,8 +99,8 @@ func (r repositoryOf) Choose(name string) string { return r.s.models.Choose(name
 // Versions implements ingest.Repository.
 func (r repositoryOf) Versions(name string) []string { return r.s.models.Versions(name) }
 
-// Index implements ingest.Repository. While the server starts, the models of the
-// configuration that are not loaded yet are being loaded.
+// Index implements ingest.Repository. While the server starts, the models of the configuration without a load are
+// listed as loading.
 func (r repositoryOf) Index() []ingest.Entry {
 	starting := map[string]bool{}
 	if !r.s.life.loaded.Load() { // before the models are read
@@ -156,7 +155,7 @@ func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Un
 	err = r.s.follow(ctx, endpoint, err)
 	known := func(row workers.Row) bool { return row.Name == endpoint }
 	if stream.CodeOf(err) == stream.NotFound && how.Version == "" && slices.ContainsFunc(r.s.models.Index(), known) {
-		return nil // it is as the client wants it: scripts unload what they may have loaded
+		return nil // unloading is idempotent: scripts unload models without knowing whether the models are loaded
 	}
 	return err
 }

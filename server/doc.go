@@ -1,4 +1,3 @@
-// Package server composes everything: configuration, models, adapters, metrics.
-// It implements ingest.Backend, which the adapters call, and is what a Go program
-// embeds. It decides nothing about frames.
+// Package server composes configuration, models, adapters and metrics. Package server implements ingest.Backend,
+// which the adapters call; Go programs embed package server. Package server does not process frames.
 package server

@@ -15,9 +15,9 @@ import (
 // lookupTime is how long the lookup of a host's name may take.
 const lookupTime = 5 * time.Second
 
-// Exposed returns an error for each listener of a configuration that can be reached from other machines, while nobody
-// has to authenticate and the setting insecure does not allow it, or one for an api_key that others could guess there.
-// The commands that start a server call it; New does not.
+// Exposed returns an error for each listener of a configuration that other machines can reach without authentication,
+// unless the setting insecure allows this, and for each reachable listener with a short api_key. The commands that
+// start a server call Exposed; New does not.
 func Exposed(ctx context.Context, c Config) (errs []error) {
 	open, short := !authenticates(&c), shortKey(&c)
 	if c.Insecure || !open && !short {
@@ -35,7 +35,7 @@ func Exposed(ctx context.Context, c Config) (errs []error) {
 	return errs
 }
 
-// shortKey reports whether the api_key of a configuration is short. New reports an api_key that cannot be read.
+// shortKey reports whether the api_key of a configuration is short. New reports an unreadable api_key.
 func shortKey(c *Config) bool {
 	key, err := secret.Read(c.APIKey)
 	return err == nil && access.ShortKey(key)
@@ -55,8 +55,8 @@ func errExposed(setting, addr string) error {
 	return stream.Errorf(stream.InvalidArgument, setting, "%s can be reached from other machines, and nobody has to authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure to let everybody in", addr)
 }
 
-// reachable reports whether a listener at addr, HOST:PORT or unix:PATH, can be reached from other machines. A name that cannot be
-// resolved cannot be listened at, either.
+// reachable reports whether other machines can reach a listener at addr, HOST:PORT or unix:PATH. A name without an
+// address counts as unreachable, since no listener can bind to the name.
 func reachable(ctx context.Context, addr string) bool {
 	if _, local := accept.SocketPath(addr); local {
 		return false

@@ -10,8 +10,8 @@ import (
 // namedLeftovers is how many folders or processes a line of the log names.
 const namedLeftovers = 10
 
-// removeLeftovers ends processes of programs whose server was killed, and removes the temporary folders of processes that were killed.
-// The start does not wait for it.
+// removeLeftovers ends program processes and removes temporary folders that killed servers left behind. The start
+// does not wait for removeLeftovers.
 func (s *Server) removeLeftovers(ctx context.Context) {
 	killed, err := child.KillLeft(ctx)
 	if n := len(killed); n > 0 {

@@ -13,7 +13,7 @@ import (
 type lifecycle struct {
 	created    time.Time
 	ready      chan struct{}   // closed when the server is loaded and serves
-	changing   context.Context // of changes that must not be left half made when their caller leaves; ends when the server drains
+	changing   context.Context // of changes that must complete after their caller leaves; ends when the server drains
 	endChanges context.CancelCauseFunc
 	started    atomic.Bool
 	loaded     atomic.Bool
@@ -26,7 +26,7 @@ func newLifecycle() *lifecycle {
 	return l
 }
 
-// start begins Run, which a server runs once.
+// start marks the start of Run, and fails at the second call.
 func (l *lifecycle) start() error {
 	if l.started.Swap(true) {
 		return errors.New("server: Run was called before")
@@ -40,7 +40,7 @@ func (l *lifecycle) serve() {
 	close(l.ready)
 }
 
-// drain marks the server as draining, and ends changes that are not complete.
+// drain marks the server as draining, and cancels incomplete changes.
 func (l *lifecycle) drain() {
 	l.draining.Store(true)
 	l.endChanges(ingest.ErrDraining)

@@ -9,7 +9,7 @@ import (
 	"millrace/tracing"
 )
 
-// listening has the adapters of a server and the addresses on which the adapters listen.
+// listening has the adapters of a server and the adapters' addresses.
 type listening struct {
 	adapters []ingest.Interface
 	at       []Listener
@@ -51,7 +51,7 @@ func (l *listening) named(name string) Listener {
 	return Listener{}
 }
 
-// serving returns when every adapter serves, or with the error of an adapter that cannot serve.
+// serving waits until every adapter serves, and returns the error of an adapter that cannot serve.
 func (l *listening) serving(failed <-chan error) error {
 	for _, a := range l.adapters {
 		if a, ok := a.(ingest.Starter); ok {
@@ -65,7 +65,7 @@ func (l *listening) serving(failed <-chan error) error {
 	return nil
 }
 
-// goAway tells the clients of all adapters that the server ends at a time.
+// goAway tells the clients of all adapters when the server ends.
 func (l *listening) goAway(until time.Time) {
 	for _, a := range l.adapters {
 		if a, ok := a.(ingest.Drainer); ok {

@@ -9,12 +9,11 @@ import (
 	"millrace/tracing"
 )
 
-// loggingRoute reads and changes the settings of the log. It is the route of the logging
-// extension of the Open Inference Protocol.
+// loggingRoute reads and changes the settings of the log: the logging extension of the Open Inference Protocol.
 const loggingRoute = "/v2/logging"
 
-// ownOption is the option of the query by which the answer has this server's names of the settings, too; Triton's
-// clients expect those of the protocol alone.
+// ownOption is the query option that adds this server's own settings to the answer; Triton's clients expect the
+// protocol's settings alone.
 const ownOption = "own"
 
 func (s *Server) loggingRoutes(app *fiber.App) {
@@ -43,19 +42,18 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 	})
 }
 
-// logging returns the settings of the log that are in force.
+// logging returns the current settings of the log.
 func (s *Server) logging() client.Logging {
 	return client.Logging{Level: tracing.LevelName(s.observe.level.Level()), Format: s.cfg.Log.Format, File: s.cfg.Log.File, DebugRate: s.cfg.Log.DebugRate}
 }
 
-// SetLogLevel changes the least level that is logged: debug, info, warn or error. It is
-// safe for concurrent use.
+// SetLogLevel sets the lowest logged level: debug, info, warn or error. SetLogLevel is safe for concurrent use.
 func (s *Server) SetLogLevel(name string) error {
 	level, err := tracing.ParseLevel(name)
 	if err != nil || name == "" {
 		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name, "debug, info, warn or error")
 	}
-	s.observe.switches.Set() // all levels from the least one on
+	s.observe.switches.Set() // enables all levels from the lowest logged level
 	before := tracing.LevelName(s.observe.level.Level())
 	if before == name {
 		return nil
@@ -66,7 +64,7 @@ func (s *Server) SetLogLevel(name string) error {
 		say()
 		return nil
 	}
-	say() // while it is still written
+	say() // before the new level suppresses the line
 	s.observe.level.Set(level)
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"millrace/web"
 )
 
-// openapiRoute answers with the OpenAPI document of the server and its loaded models.
+// openapiRoute returns the OpenAPI document of the server and its loaded models.
 const openapiRoute = "/openapi.json"
 
 const (
@@ -26,7 +26,7 @@ const (
 	tagTelemetry = "telemetry"
 )
 
-// ownRoutes describes the routes of this package. Every route has its line here.
+// ownRoutes describes every route of this package.
 var ownRoutes = []openapi.Route{
 	{Method: "GET", Path: openapiRoute, Role: role.Infer, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
 	{Method: "GET", Path: statusRoute, Role: role.Watch, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
@@ -67,11 +67,11 @@ func (s *Server) openapiRoutes(app *fiber.App) {
 	})
 }
 
-// OpenAPI returns the OpenAPI document of the routes of the HTTP listener, with those of management.address, and of the
-// models that are loaded now, to be encoded as JSON. It is safe for concurrent use.
+// OpenAPI returns the OpenAPI document, for encoding as JSON, of the routes of the HTTP listener and of
+// management.address, and of the loaded models. OpenAPI is safe for concurrent use.
 func (s *Server) OpenAPI() map[string]any { return s.openAPI(true) }
 
-// openAPI returns the document, with the routes that need the role manage or without.
+// openAPI returns the document; manage includes the routes that need the role manage.
 func (s *Server) openAPI(manage bool) map[string]any {
 	routes := s.routes()
 	if !manage {
@@ -85,12 +85,12 @@ func (s *Server) openAPI(manage bool) map[string]any {
 	return openapi.Document(info, routes, loadedModels(backend{s}.Models()))
 }
 
-// loadedModels describes the models that are loaded, each name once.
+// loadedModels describes the loaded models, each name once.
 func loadedModels(models ingest.Repository) (out []openapi.Model) {
 	seen := map[string]bool{}
 	for _, e := range models.Index() {
 		m, _, err := models.Model(e.Name, "")
-		if err != nil || seen[e.Name] { // it is known and not loaded
+		if err != nil || seen[e.Name] { // not loaded
 			continue
 		}
 		seen[e.Name] = true

@@ -8,11 +8,11 @@ import (
 	"millrace/config"
 )
 
-// maxProfile is the longest profile or trace that may be asked for, in seconds.
+// maxProfile is the longest duration of a profile or trace, in seconds.
 const maxProfile = 300
 
-// profiles registers the routes of metrics.pprof. The one with the command line is left
-// out, since addresses of sources may contain passwords.
+// profiles registers the routes of metrics.pprof, without the route of the command line, since addresses of sources
+// may contain passwords.
 func profiles(mux *http.ServeMux) {
 	const at = config.ProfilesRoute
 	for path, h := range map[string]http.HandlerFunc{"/": pprof.Index, "/profile": pprof.Profile, "/trace": pprof.Trace, "/symbol": pprof.Symbol} {

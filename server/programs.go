@@ -23,9 +23,9 @@ import (
 	"millrace/workers/graph"
 )
 
-// programs are the models of programs of several stages (stream.App.Parts): each stage is a
-// model NAME.STAGE of the program's kind, and each graph a model NAME.GRAPH. They are loaded,
-// replaced and unloaded with the program.
+// programs are the models of programs with several stages (stream.App.Parts): each stage is a model NAME.STAGE of the
+// program's kind, and each graph a model NAME.GRAPH. The server loads, replaces and unloads stages and graphs
+// together with the program.
 type programs struct {
 	mu    sync.Mutex
 	parts map[string]parts // by program
@@ -40,7 +40,7 @@ func (p *programs) end(root error) {
 	p.root = root
 }
 
-// rootFailure returns what end has kept.
+// rootFailure returns the error that end recorded.
 func (p *programs) rootFailure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,18 +48,18 @@ func (p *programs) rootFailure() error {
 }
 
 type parts struct {
-	app   *stream.App // that they are the parts of; nil = some could not be loaded
-	times int         // by which the instances of the stages are multiplied
+	app   *stream.App // the program that describes the parts; nil = some parts failed to load
+	times int         // factor for the stages' numbers of instances
 	names []string
 }
 
-// turn lets the changes of one program's parts be made one after the other.
+// turn serializes the changes of one program's parts.
 type turn struct {
-	free chan struct{} // has one value while it is nobody's turn
-	n    int           // changes that wait for it or have it; under programs.mu
+	free chan struct{} // holds a token while no change runs
+	n    int           // changes that wait for or hold the token; under programs.mu
 }
 
-// begin waits for the turn of a program. After it, end must be called, unless there was an error.
+// begin waits for the turn of a program. The caller must call end after a successful begin.
 func (p *programs) begin(ctx context.Context, name string) (end func(), err error) {
 	p.mu.Lock()
 	t := p.turns[name]
@@ -89,7 +89,7 @@ func (p *programs) begin(ctx context.Context, name string) (end func(), err erro
 	}
 }
 
-// of returns the parts of a program, and whether there are any.
+// of returns the parts of a program, and whether the program has parts.
 func (p *programs) of(name string) (parts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *programs) of(name string) (parts, bool) {
 	return all, ok
 }
 
-// with returns the program that has a part of that name.
+// with returns the program that a part belongs to.
 func (p *programs) with(part string) (program string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *programs) with(part string) (program string, ok bool) {
 	return "", false
 }
 
-// set records the parts of a program; without an app and names it has none.
+// set records the parts of a program, and removes the record when all has neither app nor names.
 func (p *programs) set(name string, all parts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *programs) set(name string, all parts) {
 	}
 }
 
-// stage is one stage of a program, as its description has it.
+// stage is one stage in a program's description.
 type stage struct {
 	Name        string              `json:"name"`
 	Stage       string              `json:"stage"` // what tells the program which one it is
@@ -133,7 +133,7 @@ type stage struct {
 	Environment []map[string]string `json:"environment"` // by instance
 }
 
-// graphOf is one graph of a program, as its description has it.
+// graphOf is one graph in a program's description.
 type graphOf struct {
 	Name    string   `json:"name"`
 	Steps   []stepOf `json:"steps"`
@@ -155,9 +155,8 @@ type stepOf struct {
 // maxParts is the largest number of stages and graphs of a program.
 const maxParts = 64
 
-// PartsOf returns the configurations of the stages and graphs of a program that was loaded with
-// cfg and says text of them (stream.App.Parts), in the order in which they are loaded. The
-// instances of cfg multiply those of the stages.
+// PartsOf returns the configurations of the stages and graphs in text, the description (stream.App.Parts) of a
+// program loaded with cfg, in loading order. The instances of cfg multiply the instances of the stages.
 func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) {
 	bad := func(format string, args ...any) ([]workers.Config, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "the description of program %s %w", cfg.Name, fmt.Errorf(format, args...))
@@ -210,7 +209,7 @@ func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) 
 			}
 			c.Params["instance_env"] = list
 		}
-		c.Batching.Buffers = 0 // by its instances
+		c.Batching.Buffers = 0 // from its instances
 		limits[s.Name] = c.WithDefaults().Limits.Run
 		out = append(out, c)
 	}
@@ -265,8 +264,8 @@ func environment(of []map[string]string) (string, error) {
 	return string(text), err
 }
 
-// syncProgram makes the stages and graphs of a program those of what is loaded under its
-// name. It must be called after each change of a model.
+// syncProgram loads, replaces and removes stages and graphs to match the program loaded under name. Each change of a
+// model must call syncProgram.
 func (s *Server) syncProgram(ctx context.Context, name string) error {
 	end, err := s.programs.begin(ctx, name)
 	if err != nil {
@@ -304,7 +303,7 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 	}
 	left := slices.DeleteFunc(slices.Clone(old.names), func(n string) bool { return slices.Contains(next.names, n) })
 	if len(errs) == 0 {
-		for i, gone := range slices.Backward(left) { // graphs before the stages that they run
+		for i, gone := range slices.Backward(left) { // graphs before the stages that the graphs run
 			if err := s.models.Remove(ctx, gone); err != nil {
 				errs = append(errs, err)
 				break
@@ -315,27 +314,27 @@ func (s *Server) syncProgram(ctx context.Context, name string) error {
 	}
 	if len(errs) > 0 {
 		next.names = append(next.names, left...)
-		next.app = nil // so that the next call loads or removes them again
+		next.app = nil // the next call loads or removes the parts again
 	}
 	s.programs.set(name, next)
 	return errors.Join(errs...)
 }
 
-// follow makes the stages and graphs follow a change of a program by a request, of which err is
-// the result. They do so also when the caller has left: it is not asked for a second time what is
-// made in part only. It returns the result of both.
+// follow updates stages and graphs after a request changed a program; err is the result of the request. The update
+// also completes after the caller has left, because nobody would repeat the request to complete a partial change.
+// follow returns the errors of both.
 func (s *Server) follow(ctx context.Context, name string, err error) error {
 	names := []string{name}
 	if err != nil && ctx.Err() != nil { // the change may go on
 		if s.models.Settle(s.life.changing, name) != nil {
 			return err // the server drains, or too many wait
 		}
-		for _, g := range s.models.Groups() { // one that a load has made under a name of its own
+		for _, g := range s.models.Groups() { // with a name chosen by the load
 			if app := g.Model().App; app != nil && app.Parts != nil && strings.HasPrefix(g.Model().Name, name+"-") {
 				names = append(names, g.Model().Name)
 			}
 		}
-	} else if err != nil && stream.CodeOf(err) != stream.NotFound { // if it is gone, its parts must be
+	} else if err != nil && stream.CodeOf(err) != stream.NotFound { // the parts of a removed program must be removed
 		return err
 	}
 	for _, name := range names {
@@ -350,8 +349,8 @@ func (s *Server) follow(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// loadPart loads a stage or graph. One that is there is replaced if its program was, and a graph
-// also when the workers of its stages have changed: it counts them when it starts.
+// loadPart loads a stage or graph. loadPart replaces a loaded part when the program was replaced, and a graph also
+// when the stages' worker counts have changed, because a graph reads the worker counts at its start.
 func (s *Server) loadPart(ctx context.Context, c workers.Config, replaced bool) error {
 	how := workers.Load{}
 	if _, err := s.models.Group(c.Name, ""); err == nil && (replaced || c.Kind == "graph") {
@@ -361,8 +360,8 @@ func (s *Server) loadPart(ctx context.Context, c workers.Config, replaced bool) 
 	return err
 }
 
-// scale sets the number of workers of a model: of a program of several stages, by how much those
-// of its stages are multiplied.
+// scale sets the number of workers of a model; for a program with several stages, scale sets the factor for the
+// stages' numbers of workers.
 func (s *Server) scale(ctx context.Context, name string, n int) error {
 	err := s.follow(ctx, name, s.models.Scale(ctx, name, n))
 	if err != nil && ctx.Err() == nil {
@@ -407,13 +406,13 @@ func (s *Server) hooks(m *stream.Model) workers.Hooks {
 	}})
 }
 
-// listenRoot listens at the address that the program at the root asks for by address and port of
-// its App.Extra, if the server does not listen there already. An address that other machines can reach is refused
-// where nobody has to authenticate, since a start that looked at the settings could not see it.
+// listenRoot opens the listener that the program at the root requests with address and port in App.Extra, unless the
+// server already listens there. Without authentication or with a short api_key, listenRoot refuses an address that
+// other machines can reach, since the check of the settings at the start cannot see the program's address.
 func (s *Server) listenRoot(ctx context.Context) error {
 	g, err := s.models.Group(s.cfg.Programs.Root, "")
 	if err != nil || s.http == nil || g.Model().App == nil {
-		return nil // one that could not be loaded is told otherwise
+		return nil // a failed load is reported elsewhere
 	}
 	extra := g.Model().App.Extra
 	port, ok := number(extra["port"])
@@ -424,7 +423,7 @@ func (s *Server) listenRoot(ctx context.Context) error {
 	host = cmp.Or(host, "127.0.0.1")
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
 	if _, taken, _ := net.SplitHostPort(s.Addr("http")); taken == strconv.Itoa(port) {
-		return nil // millrace run has taken it from the program's arguments
+		return nil // millrace run has read the port from the program's arguments
 	}
 	if open := !s.access.Required(); !s.cfg.Insecure && (open || s.access.HasShortKey()) && reachable(ctx, addr) {
 		err := errExposed("address", addr)
@@ -459,8 +458,8 @@ func number(v any) (int, bool) {
 // rootCheck is the time between two looks whether the program at the root has failed.
 const rootCheck = 200 * time.Millisecond
 
-// watchRoot returns when all workers of the program at the root, or of one of its stages, have
-// failed, or with exit_on_worker_failure one of them, with the reason; or nil when ctx ends.
+// watchRoot returns the reason when all workers of the program at the root or of one of its stages have failed, or
+// one worker with exit_on_worker_failure; watchRoot returns nil when ctx ends.
 func (s *Server) watchRoot(ctx context.Context) error {
 	tick := time.NewTicker(rootCheck)
 	defer tick.Stop()
@@ -482,7 +481,7 @@ func (s *Server) rootFailed() error {
 	for i, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
 		g, err := s.models.Group(name, "")
 		if err != nil {
-			continue // it is being replaced
+			continue // the program is being replaced
 		}
 		last := g.LastFailure()
 		if st := g.Stats(); st.Workers == 0 && st.State == workers.StateUnavailable {
@@ -499,11 +498,11 @@ func (s *Server) rootFailed() error {
 	return nil
 }
 
-// RootFailure returns why a worker of the program at the root, or of one of its stages, had to be replaced or could not be, the last
-// time before the server ended; nil = never. It is called after Run.
+// RootFailure returns the reason of the last failed or replaced worker of the program at the root or of its stages;
+// nil = no failure. Call RootFailure after Run.
 func (s *Server) RootFailure() error { return s.programs.rootFailure() }
 
-// lastRootFailure returns what RootFailure returns, while the models are loaded.
+// lastRootFailure returns RootFailure's result while the models are loaded.
 func (s *Server) lastRootFailure() (last error) {
 	parts, _ := s.programs.of(s.cfg.Programs.Root)
 	for _, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
@@ -514,7 +513,7 @@ func (s *Server) lastRootFailure() (last error) {
 	return last
 }
 
-// Replicate returns a configuration in which the instances of programs are multiplied as it says.
+// Replicate returns the configuration with the instances of programs multiplied by the configuration's replicas.
 func Replicate(c config.Config) config.Config {
 	if c.Programs.Replicas <= 1 {
 		return c
@@ -522,15 +521,15 @@ func Replicate(c config.Config) config.Config {
 	c.Models = slices.Clone(c.Models)
 	for i := range c.Models {
 		m := &c.Models[i]
-		if IsProgram(m.WithDefaults().Kind) { // which may be the only thing that is set, beside a command
+		if IsProgram(m.WithDefaults().Kind) { // a model may set only replicas and a command
 			m.Instances = max(m.Instances, 1) * c.Programs.Replicas
 		}
 	}
 	return c
 }
 
-// programKinds are the kinds whose models are programs in child processes.
+// programKinds are the kinds of models that run programs in child processes.
 var programKinds = map[string]bool{"process": true, "python": true}
 
-// IsProgram reports whether models of a kind are programs, which may have routes of their own.
+// IsProgram reports whether models of a kind are programs, which may have their own routes.
 func IsProgram(kind string) bool { return programKinds[kind] }

@@ -21,12 +21,12 @@ func isReloaded(path string) bool {
 	return path == "hosts" || path == "origins" || path == "log.level" || strings.HasPrefix(path, "quotas.")
 }
 
-// configured is the configuration that Reload has put in place of the first one.
+// configured is the configuration after the last Reload.
 type configured struct {
 	models    atomic.Pointer[[]workers.Config]
 	reloading sync.Mutex // guards the fields below
-	last      *Config    // of the last Reload; nil = there was none
-	refused   []string   // the models that the last Reload could not load
+	last      *Config    // of the last Reload; nil = no Reload
+	refused   []string   // the models that the last Reload failed to load
 }
 
 // has reports whether a model is a model of the configuration.
@@ -34,8 +34,8 @@ func (c *configured) has(name string) bool {
 	return slices.ContainsFunc(*c.models.Load(), func(m workers.Config) bool { return m.Name == name })
 }
 
-// before returns the configuration before a Reload: the configuration of the last Reload, or the first one with the
-// hosts that the configuration names.
+// before returns the configuration before a Reload: the configuration of the last Reload, or the first configuration
+// without the hosts that New added for tls.acme.
 func (c *configured) before(first Config) *Config {
 	if c.last != nil {
 		return c.last
@@ -44,18 +44,18 @@ func (c *configured) before(first Config) *Config {
 	return &first
 }
 
-// replace replaces the models. replace returns the models before, and the models that the last Reload could not load.
+// replace sets the models. replace returns the previous models, and the models that the last Reload failed to load.
 func (c *configured) replace(models *[]workers.Config) (before []workers.Config, again []string) {
 	before, again = *c.models.Swap(models), c.refused
 	c.refused = nil
 	return before, again
 }
 
-// Reload takes a configuration that was read again while the server runs. It changes hosts, origins, quotas and the level of the
-// log, loads models that are new or whose settings have changed, unloads those that are gone, does the same with the server
-// streams (see streams.Adapter.Reload), and reads the files of
-// certificates, keys and users again. Settings that need a restart stay as they are, and the log names them. A configuration that is
-// wrong changes nothing. A model that cannot be loaded leaves the one before it in service, and the error names it.
+// Reload applies a new configuration to the running server. Reload changes hosts, origins, quotas and the level of
+// the log; loads new and changed models and unloads removed models; adds, replaces and removes server streams (see
+// streams.Adapter.Reload); and reads the files of certificates, keys and users again. Settings that need a restart
+// stay unchanged, and the log names these settings. An invalid configuration changes nothing. When a model cannot be
+// loaded, the previous model stays in service, and the error names the model.
 func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	select {
 	case <-s.life.ready:
@@ -94,7 +94,7 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	}
 	changed := s.configured.before(s.cfg).Changed(&cfg)
 	s.access.SetQuotas(cfg.Quotas)
-	if slices.Contains(changed, "log.level") { // otherwise the one that a request has set stays
+	if slices.Contains(changed, "log.level") { // otherwise keep the level set by a request
 		err = s.SetLogLevel(cfg.Log.Level)
 	}
 	models, wrong := s.reloadModels(ctx, cfg.Models, order)
@@ -109,8 +109,8 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// logReload logs what a configuration that was read again has changed. changed are the settings that differ from the configuration
-// before, started the settings that differ from the configuration with which the server was started.
+// logReload logs the changes of a Reload. changed are the settings that differ from the previous configuration,
+// started the settings that differ from the configuration at the start.
 func (s *Server) logReload(changed []string, models, streams ingest.Changes, started []string, failed bool) {
 	restart := slices.DeleteFunc(started, func(path string) bool { return isReloaded(path) || path == "streams" && s.streams != nil })
 	if len(restart) > 0 {
@@ -129,7 +129,7 @@ func (s *Server) logReload(changed []string, models, streams ingest.Changes, sta
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, text, attrs...)
 }
 
-// reloadModels makes models those of the configuration, in order. A model that could not be loaded the last time is loaded again.
+// reloadModels changes the configured models to models, in order, and retries models that failed to load before.
 func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) (did ingest.Changes, err error) {
 	before, again := s.configured.replace(&models)
 	named := func(list []workers.Config, name string) *workers.Config {
@@ -164,7 +164,7 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 			did.Changed = append(did.Changed, m.Name)
 		}
 	}
-	for i := len(before) - 1; i >= 0; i-- { // those that others are made of last
+	for i := len(before) - 1; i >= 0; i-- { // remove ensembles before their models
 		name := before[i].Name
 		if named(models, name) != nil {
 			continue

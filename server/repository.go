@@ -14,9 +14,8 @@ import (
 	"millrace/workers/repository"
 )
 
-// loadRepository loads the models of the repository that are loaded at the start. One
-// of which no version can be loaded, or a stage cannot, ends the start, unless its files may
-// change or exit_on_error is off.
+// loadRepository loads the repository's models that must be loaded at the start. A model fails the start when none of
+// its versions or one of its stages cannot be loaded, unless its files may change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
 	s.polled.changes.Repository = s.repository
 	all, err := s.polled.changes.Take()
@@ -50,7 +49,7 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	return nil
 }
 
-// loadAll loads models of the repository, and returns those that failed and why.
+// loadAll loads models of the repository, and returns the failed models with their errors.
 func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
 	errs = s.models.LoadAll(ctx, names, func(name string) error { return s.syncProgram(ctx, name) })
 	for _, name := range names {
@@ -63,20 +62,20 @@ func (s *Server) loadAll(ctx context.Context, names []string) (left []string, er
 	return left, errs
 }
 
-// maxRetry is the longest wait before a model that could not be loaded is tried again.
+// maxRetry is the longest wait before the next attempt to load a failed model.
 const maxRetry = 5 * time.Minute
 
-// failing is a model of the repository that could not be loaded.
+// failing is a model of the repository with a failed load.
 type failing struct {
 	reason string // as logged
 	waits  backoff.Backoff
-	again  time.Time // when it is tried again, at the latest
+	again  time.Time // latest time of the next attempt
 }
 
-// polled is what a server knows of the repository's folder since the last look. polled is not safe for concurrent use.
+// polled is the state of the repository's folder at the last look. polled is not safe for concurrent use.
 type polled struct {
 	changes repository.Changes
-	failing map[string]*failing // models that could not be loaded
+	failing map[string]*failing // models with a failed load
 }
 
 // failed sets when a model is tried again, at least least from now. failed reports whether the error differs from the
@@ -96,9 +95,8 @@ func (p *polled) failed(name string, err error, least time.Duration) (differs bo
 	return differs
 }
 
-// retried returns the models that could not be loaded and are to be tried again now,
-// besides the models whose files have changed: after a wait that becomes longer each time, or
-// when other models have changed, because a failed model may need these.
+// retried returns the failed models to load again now, in addition to the models with changed files: after a wait
+// that grows with each attempt, or when other models have changed, because a failed model may need these.
 func (p *polled) retried(changed []string) (names []string) {
 	now := time.Now()
 	for _, name := range slices.Sorted(maps.Keys(p.failing)) {
@@ -113,16 +111,15 @@ func (p *polled) retried(changed []string) (names []string) {
 	return names
 }
 
-// unloadable sets when a model is tried again, and logs an error that differs from the last error of the model. The
-// reason is in the index.
+// unloadable schedules the next attempt to load a model, and logs an error that differs from the model's previous
+// error. The index has the reason.
 func (s *Server) unloadable(name string, err error) {
 	if s.polled.failed(name, err, s.cfg.Repository.Poll) {
 		s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
 	}
 }
 
-// poll looks for changes of the repository, and loads and unloads its models, until ctx
-// ends.
+// poll loads and unloads models as the repository changes, until ctx ends.
 func (s *Server) poll(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Repository.Poll)
 	defer tick.Stop()

@@ -15,14 +15,14 @@ import (
 	"millrace/workers/onnx"
 )
 
-// ConfinePrograms sets Programs of o by the settings confine, and logs what this machine lacks for them.
+// ConfinePrograms sets Programs of o from the settings confine, and logs missing features of this machine.
 func ConfinePrograms(cfg *Config, o *workers.ManagerOptions) (err error) {
 	o.Programs, err = confinement(cfg, child.SandboxError(), o.Log)
 	return err
 }
 
-// confinement returns what bounds programs that run the code of models, and those of exec sources, by the settings confine and by
-// what the machine lacks for it; nil = nothing. It logs a lack.
+// confinement returns the confinement of programs with models' code and of exec sources, from the settings confine
+// and lacks, the features that the machine does not have; nil = no confinement. confinement logs lacks.
 func confinement(cfg *Config, lacks error, log *slog.Logger) (*confine.Programs, error) {
 	switch set := cfg.Confine.Programs; {
 	case set == config.SandboxOff || set == "":
@@ -51,7 +51,7 @@ func isolation(cfg *Config) onnx.Isolation {
 // IsolateModels sets how ONNX models run in child processes, as New does.
 func IsolateModels(cfg *Config) { onnx.SetIsolation(isolation(cfg)) }
 
-// privateFiles returns the files and folders that have keys, passwords and other secrets of the server, or its state.
+// privateFiles returns the files and folders with the server's state, keys, passwords and other secrets.
 func privateFiles(cfg *Config) []string {
 	files := []string{
 		cfg.File, secret.File(cfg.APIKey), cfg.Auth.Keys, cfg.Auth.Users, cfg.Auth.Module, cfg.TLS.Key, cfg.Audit, cfg.StreamsFile,
@@ -65,8 +65,8 @@ func privateFiles(cfg *Config) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// sandbox reports whether the programs of FFmpeg are confined, by the setting and by what the machine lacks for it. It
-// logs a lack.
+// sandbox reports whether the programs of FFmpeg are confined, from the setting and lacks, the features that the
+// machine does not have. sandbox logs lacks.
 func sandbox(setting string, lacks error, log *slog.Logger) (bool, error) {
 	switch {
 	case setting == config.SandboxOff:

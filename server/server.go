@@ -38,7 +38,7 @@ import (
 	"millrace/workers/onnx"
 	"millrace/workers/repository"
 
-	// The other kinds of workers register themselves.
+	// These kinds of workers register themselves.
 	_ "millrace/workers/delay"
 	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
@@ -49,9 +49,9 @@ import (
 	_ "millrace/workers/repeat"
 )
 
-// Server is one inference server. New returns it, Run runs it once.
+// Server is an inference server. New returns a Server, and Run runs the Server once.
 type Server struct {
-	metricsRole func() role.Role // that the metrics need
+	metricsRole func() role.Role // required role for the metrics
 	cfg         Config
 	version     string
 	log         *slog.Logger
@@ -66,31 +66,32 @@ type Server struct {
 
 	listening listening
 	programs  programs
-	http      *httpd.Server    // of the HTTP adapters; nil when it is off
-	grpc      *grpc.Adapter    // nil when it is off
+	http      *httpd.Server    // of the HTTP adapters; nil = no HTTP listener
+	grpc      *grpc.Adapter    // nil = no gRPC listener
 	streams   *streams.Adapter // nil: off
 	apps      *apps.Adapter    // of the routes of programs; nil when http is off
 
-	gate     *ingest.Gate   // by which clients reach the models
-	access   *access.Access // what each client may do
+	gate     *ingest.Gate   // between clients and models
+	access   *access.Access // permissions of clients
 	tls      encryption
-	limit    *accept.Limit // of all listeners together, but for those of management
-	managing *accept.Limit // of those of management, whom clients of the others cannot shut out
+	limit    *accept.Limit // of all listeners together, except management
+	managing *accept.Limit // of the management listeners, so that other clients cannot exhaust the limit
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
-	watched      watchList                   // the programs whose files are watched
+	watched      watchList                   // the watched programs
 
-	hardware *video.Hardware   // decodes videos; nil = software
-	sandbox  bool              // ffmpeg is confined
-	confined *confine.Programs // workers that are child processes, and programs of exec sources; nil = they are not confined
+	hardware *video.Hardware // decodes videos; nil = software
+	sandbox  bool            // ffmpeg is confined
+	// confines workers in child processes and programs of exec sources; nil = no confinement
+	confined *confine.Programs
 
 	configured configured
 
 	life *lifecycle
 }
 
-// New checks the configuration and opens the listeners, so that errors in them are
-// returned at once. Run loads the models.
+// New checks the configuration and opens the listeners, so that their errors are returned at once. Run loads the
+// models.
 func New(cfg Config) (*Server, error) {
 	if path := cfg.Metrics.FirstSet(); path != "" && !tracing.WithMetrics {
 		return nil, stream.Errorf(stream.InvalidArgument, path, "this program has no metrics: it was built with the tag nometrics")
@@ -149,7 +150,7 @@ func New(cfg Config) (*Server, error) {
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}
-	for i, m := range cfg.Models { // all are known before the first is loaded, so that requests can load them
+	for i, m := range cfg.Models { // define all models before the first load, so that requests can load any model
 		if err := s.models.Define(m); err != nil {
 			s.abandon()
 			return nil, within(fmt.Sprintf("models[%d]", i), err)
@@ -169,7 +170,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// publicOnly returns the check of the addresses that requests name; nil = there is none.
+// publicOnly returns the check of addresses in requests; nil = no check.
 func publicOnly(cfg Config) func(netip.Addr) error {
 	if cfg.Sources.AllowPrivate {
 		return nil
@@ -177,8 +178,8 @@ func publicOnly(cfg Config) func(netip.Addr) error {
 	return sources.Public
 }
 
-// logHardware says how videos are decoded. A named method that cannot be used is a
-// warning: a server that decodes slowly is of more use than one that does not start.
+// logHardware logs the method of decoding videos. An unusable configured method is a warning: a slow server is more
+// useful than a failed start.
 func (s *Server) logHardware(f video.HardwareFound) {
 	level, set := slog.LevelInfo, s.cfg.Sources.HWAccel
 	if f.Use == "" && set != video.HardwareAuto {
@@ -187,7 +188,7 @@ func (s *Server) logHardware(f video.HardwareFound) {
 	s.log.Log(context.Background(), level, f.String(), "sources.hwaccel", set)
 }
 
-// abandon stops a server that did not start.
+// abandon stops a server after a failed start.
 func (s *Server) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -201,9 +202,9 @@ func (s *Server) abandon() {
 	s.observe.close()
 }
 
-// Run loads the models and serves until ctx ends, then drains: no new streams are
-// opened, waiting frames end as draining, frames in flight are answered. It returns nil
-// after a complete drain. When a model cannot be loaded, Run ends with the error.
+// Run loads the models and serves until ctx ends, then drains: the server opens no new streams, ends waiting frames
+// as draining, and answers frames in flight. Run returns nil after a complete drain, and the error when a model
+// cannot be loaded.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.life.start(); err != nil {
 		return err
@@ -213,12 +214,12 @@ func (s *Server) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
-	if s.hardware != nil { // what it decodes waits for this, the start does not
+	if s.hardware != nil { // decoding waits for the probe, the start does not
 		wg.Go(func() { s.logHardware(s.hardware.Find(serving)) })
 	}
 	wg.Go(func() { s.removeLeftovers(serving) })
 	failed := make(chan error, len(s.listening.adapters))
-	for _, a := range s.listening.adapters { // before the models, so that probes are answered while those are loaded
+	for _, a := range s.listening.adapters { // before the models, to answer probes during the load
 		wg.Go(func() {
 			if err := a.Serve(serving, s.gate); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
@@ -229,7 +230,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.access.Required() {
 		wg.Go(func() { s.access.Watch(serving) })
 	}
-	if s.cfg.Programs.Watch { // before the load, so that what changes meanwhile is seen
+	if s.cfg.Programs.Watch { // before the load, to see changes during the load
 		s.watched.start(s.watchedPrograms())
 	}
 	err := s.load(ctx)
@@ -264,7 +265,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case err = <-gone:
 		}
 	}
-	begun, started := time.Now(), err == nil || s.life.loaded.Load() // a start that failed is told by err
+	begun, started := time.Now(), err == nil || s.life.loaded.Load() // err has the reason of a failed start
 	if started {
 		s.logDrain(ctx, err)
 		s.programs.end(s.lastRootFailure())
@@ -282,7 +283,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// warnMemory logs a memory budget that the machine or the container cannot give.
+// warnMemory logs a memory budget above the memory of the machine or the container.
 func (s *Server) warnMemory() {
 	limit, where := heap.MemoryLimit()
 	if budget := s.cfg.Memory.Budget; limit > 0 && budget > limit {
@@ -290,7 +291,7 @@ func (s *Server) warnMemory() {
 	}
 }
 
-// logReady logs what the server serves, and where.
+// logReady logs the models and addresses of the server.
 func (s *Server) logReady() {
 	args := []any{"version", s.version, "took", time.Since(s.life.created), "sandbox", sandboxText(s.sandbox), "confine", sandboxText(s.confined != nil)}
 	for _, l := range s.listening.at {
@@ -303,7 +304,7 @@ func (s *Server) logReady() {
 	s.log.Info("the server is ready", append(args, "models", strings.Join(names, " "))...)
 }
 
-// logDrain logs why the server ends: err, or what ended ctx.
+// logDrain logs the reason of the drain: err, or the cause of ctx's end.
 func (s *Server) logDrain(ctx context.Context, err error) {
 	why := err
 	if why == nil {
@@ -325,14 +326,14 @@ func (s *Server) load(ctx context.Context) error {
 		case err != nil:
 			return within(fmt.Sprintf("models[%d]", i), err)
 		}
-		if err := s.syncProgram(ctx, s.cfg.Models[i].Name); err != nil { // which names the stage
+		if err := s.syncProgram(ctx, s.cfg.Models[i].Name); err != nil { // names the stage
 			return within(fmt.Sprintf("models[%d]", i), stream.Errorf(stream.CodeOf(err), "", "%w", err))
 		}
 	}
 	return s.loadRepository(ctx)
 }
 
-// within names the entry of the configuration that err is about.
+// within adds the name of a configuration entry to err.
 func within(entry string, err error) error {
 	var e *stream.Error
 	if errors.As(err, &e) {
@@ -341,22 +342,21 @@ func within(entry string, err error) error {
 	return fmt.Errorf("%s: %w", entry, err)
 }
 
-// endGrace is how long clients may take to get the endings of frames that drain did not leave time for.
+// endGrace is the time for clients to receive the endings of frames that exceeded drain.
 const endGrace = 2 * time.Second
 
-// drain ends the parts in the order in which no ending is lost: clients are told, then
-// the models end, so that every frame ends while its connection is still open, then the
-// adapters.
+// drain stops the parts in an order that loses no ending: drain first notifies clients, then closes the models, so
+// that every frame ends while its connection is open, and then stops the adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.life.drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
 	s.listening.goAway(until)
-	err := s.models.Close(ctx) // when the time is over, it ends all frames
+	err := s.models.Close(ctx) // ends all frames at the time limit
 	stop()
 	ended := make(chan struct{})
-	go func() { // ends with the adapters, each of which bounds its own drain
+	go func() { // ends with the adapters, because each adapter bounds its own drain
 		adapters.Wait()
 		close(ended)
 	}()
@@ -370,8 +370,8 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	return err
 }
 
-// ReopenLog opens log.file and audit again, so that the log can be rotated: rename the
-// file, then call it. Without a log file it does nothing.
+// ReopenLog reopens log.file and audit for log rotation: rename the file, then call ReopenLog. Without a log file
+// ReopenLog does nothing.
 func (s *Server) ReopenLog() error {
 	if s.cfg.Log.File == "" && s.cfg.Audit == "" {
 		return nil
@@ -389,11 +389,12 @@ func (s *Server) Log() *slog.Logger { return s.log }
 // Ready is closed when the models are loaded and the adapters serve.
 func (s *Server) Ready() <-chan struct{} { return s.life.ready }
 
-// Native returns the Go API, as the program's own: its As and Authenticate act for users. Calls are answered once Ready is closed.
+// Native returns the Go API with the program's own rights: As and Authenticate return clients with the rights of
+// users. Calls are answered once Ready is closed.
 func (s *Server) Native() *native.Client { return s.native }
 
-// Models returns the manager, for programs that load models themselves.
+// Models returns the manager, for programs that load models.
 func (s *Server) Models() *workers.Manager { return s.models }
 
-// Memory returns the pool from which frames are leased.
+// Memory returns the pool that leases the memory of frames.
 func (s *Server) Memory() *buf.Pool { return s.memory }

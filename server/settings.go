@@ -16,7 +16,7 @@ import (
 
 var _ ingest.Settings = backend{}
 
-// logState has the settings of the log as the protocol's logging extension has them: a switch for each level.
+// logState has the settings of the log in the form of the logging extension: a switch for each level.
 type logState struct {
 	File    string `json:"log_file"`
 	Info    bool   `json:"log_info"`
@@ -32,7 +32,7 @@ type logAnswer struct {
 	logState
 }
 
-// The formats of the protocol's log_format. The times of this server's log are those of ISO 8601 with both.
+// The values of the protocol's log_format. This server's log uses ISO 8601 times with both values.
 const (
 	formatDefault = "default"
 	formatISO     = "ISO8601"
@@ -111,7 +111,7 @@ func (d backend) ChangeLog(change map[string]any) error {
 	return d.s.setLogState(st)
 }
 
-// setLogState sets the least level that is on, and turns off those above that are not.
+// setLogState sets the lowest enabled level, and disables the switched-off levels above.
 func (s *Server) setLogState(st logState) error {
 	levels := []struct {
 		of slog.Level
@@ -133,7 +133,7 @@ func (s *Server) setLogState(st logState) error {
 	return nil
 }
 
-// TraceSettings implements ingest.Settings. They are the same for all models.
+// TraceSettings implements ingest.Settings. All models have the same settings.
 func (d backend) TraceSettings(model string) (map[string][]string, error) {
 	if model != "" {
 		if _, err := d.s.group(model, ""); err != nil {
@@ -152,8 +152,8 @@ func (d backend) TraceSettings(model string) (map[string][]string, error) {
 	}, nil
 }
 
-// ChangeTraces implements ingest.Settings: trace_rate N keeps the traces of one frame of N,
-// and trace_level OFF those that clients or the rules for slow and failed frames ask for.
+// ChangeTraces implements ingest.Settings: trace_rate N keeps the traces of one frame in N; trace_level OFF keeps
+// only traces requested by clients or by the rules for slow and failed frames.
 func (d backend) ChangeTraces(model string, change map[string][]string) error {
 	is, err := d.TraceSettings(model)
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *Server) readSettings(c *fiber.Ctx) ([]byte, error) {
 	return s.http.ReadSmall(c, maxSettings)
 }
 
-// traceSettingRoutes are those of the extension trace.
+// traceSettingRoutes adds the routes of the trace extension.
 func (s *Server) traceSettingRoutes(app *fiber.App) {
 	for _, path := range []string{"/v2/trace/setting", "/v2/models/:model/trace/setting"} {
 		app.Get(path, func(c *fiber.Ctx) error { return s.answerTraces(c) })

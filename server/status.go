@@ -18,7 +18,7 @@ import (
 	"millrace/workers"
 )
 
-// statusRoute answers with the state of the server as JSON. It needs no metrics.
+// statusRoute returns the state of the server as JSON, without metrics enabled.
 const statusRoute = "/v2/status"
 
 func (s *Server) statusRoutes(app *fiber.App) {
@@ -30,7 +30,7 @@ func (s *Server) statusRoutes(app *fiber.App) {
 	})
 }
 
-// noQuery refuses the query of a route that has no options.
+// noQuery refuses query options on a route without options.
 func noQuery(c *fiber.Ctx) error {
 	var err error
 	c.Context().QueryArgs().VisitAll(func(k, _ []byte) {
@@ -101,7 +101,7 @@ func modelStatus(g *workers.Group) client.ModelStatus {
 	}
 }
 
-// counted returns the counts that are not 0.
+// counted returns the counts above 0.
 func counted[K ~string](all map[K]uint64) map[string]uint64 {
 	out := map[string]uint64{}
 	for k, n := range all {
@@ -112,8 +112,8 @@ func counted[K ~string](all map[K]uint64) map[string]uint64 {
 	return out
 }
 
-// heapBytes is the runtime's metric of live and unswept objects; reading it does not
-// stop the program, unlike runtime.ReadMemStats.
+// heapBytes is the runtime's metric of live and unswept objects; reading the metric does not stop the program, unlike
+// runtime.ReadMemStats.
 const heapBytes = "/memory/classes/heap/objects:bytes"
 
 func processStatus() client.ProcessStatus {
@@ -130,8 +130,7 @@ func processStatus() client.ProcessStatus {
 	return p
 }
 
-// residentBytes returns the process's memory that is not swapped out, 0 where the system
-// does not say.
+// residentBytes returns the process's resident memory, or 0 on systems without the value.
 func residentBytes() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -32,11 +32,11 @@ import (
 // encryption is the TLS configuration of the listeners, with the source of the certificate.
 type encryption struct {
 	config    *tls.Config // nil = connections are not encrypted
-	files     *keyPair    // the certificate in files; nil = there are no files
+	files     *keyPair    // the certificate in files; nil = no files
 	authority *authority  // the authority that issues the certificate; nil = no authority
 }
 
-// newEncryption reads or requests the certificate that a configuration names.
+// newEncryption reads or requests the configured certificate.
 func newEncryption(c *Config, log *slog.Logger) (e encryption, err error) {
 	if c.TLS.ACME.On() {
 		if e.authority, err = newAuthority(c); err == nil {
@@ -70,8 +70,8 @@ func (e *encryption) run(ctx context.Context) {
 	}
 }
 
-// readCertificate returns the certificate in files, or nil when there is none. names are
-// the names for one that the server makes.
+// readCertificate returns the certificate in files, or nil without files. names are the names in a self-signed
+// certificate.
 func readCertificate(c config.TLS, names []string, failed func(error)) (*keyPair, error) {
 	if !c.On() {
 		return nil, nil
@@ -89,7 +89,7 @@ func readCertificate(c config.TLS, names []string, failed func(error)) (*keyPair
 	return files, nil
 }
 
-// keyPair is a certificate in files, which may be replaced while the server runs.
+// keyPair is a certificate in files that may be replaced while the server runs.
 type keyPair struct {
 	cert, key string
 	failed    func(error) // see textfile.Options
@@ -104,8 +104,8 @@ const (
 	maxPEM        = 1 << 20 // bytes of a file
 )
 
-// get is tls.Config.GetCertificate. When the files cannot be read, for example while
-// one is being replaced, the certificate stays as it was.
+// get is tls.Config.GetCertificate. When the files cannot be read, for example during a replacement, get returns the
+// previous certificate.
 func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	files, err := k.open()
 	if err != nil {
@@ -151,11 +151,11 @@ func (k *keyPair) reread() error {
 
 const (
 	ownLasts = 365 * 24 * time.Hour
-	ownLeast = 7 * 24 * time.Hour // one that is valid for less is replaced
+	ownLeast = 7 * 24 * time.Hour // renew at less than this validity
 )
 
-// ownCertificate returns files with a certificate for the names. It is made if there is
-// none yet, and kept, so that users who have accepted it need not do so again.
+// ownCertificate returns the files of a self-signed certificate for the names. A valid certificate is kept, so that
+// users need to accept the certificate only once.
 func ownCertificate(names []string) (cert, key string, err error) {
 	if cert, err = SelfSignedFile(); err != nil {
 		return "", "", err
@@ -175,8 +175,8 @@ func ownCertificate(names []string) (cert, key string, err error) {
 	return cert, key, errors.Join(os.WriteFile(key, keyPEM, 0o600), os.WriteFile(cert, certPEM, 0o644))
 }
 
-// SelfSignedFile returns the file in which servers of this user with tls.self_signed
-// keep their certificate, which clients of the same user can therefore trust.
+// SelfSignedFile returns the certificate file of this user's servers with tls.self_signed; clients of the same user
+// can trust the certificate in the file.
 func SelfSignedFile() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -205,7 +205,7 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLasts),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Who trusts it trusts this server only: it signs no others.
+		// Trusting the certificate means trusting this server only: its key signs no other certificate.
 		BasicConstraintsValid: true,
 	}
 	for _, n := range names {
@@ -226,7 +226,7 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// ownNames returns the names and addresses by which clients may address this machine.
+// ownNames returns the names and addresses of this machine for its clients.
 func ownNames(hosts []string) []string {
 	names := []string{"localhost"}
 	if h, _ := os.Hostname(); h != "" {
@@ -242,7 +242,7 @@ func ownNames(hosts []string) []string {
 	return slices.Compact(names)
 }
 
-// Addresses returns the IP addresses of this machine, without link-local ones.
+// Addresses returns the IP addresses of this machine, without link-local addresses.
 func Addresses() (out []string) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -260,8 +260,7 @@ func addressesOf(all []net.Addr) (out []string) {
 	return out
 }
 
-// Fingerprint returns the SHA-256 of the certificate that clients get, in the form of
-// browsers; "" when TLS is off.
+// Fingerprint returns the SHA-256 of the server's certificate, in the form of browsers; "" when TLS is off.
 func (s *Server) Fingerprint() string {
 	if !s.tls.on() {
 		return ""

@@ -11,17 +11,16 @@ import (
 	"millrace/tracing/spans"
 )
 
-// tracesRoute lists the kept frames, the newest first; below it is each of them.
+// tracesRoute lists the kept frames, the newest first; each kept frame has a route below tracesRoute.
 const tracesRoute = "/v2/traces"
 
-// maxTraces is the most frames in one answer, and tracesListed how many come without the
-// option limit.
+// maxTraces is the most frames in one answer, and tracesListed the default of the option limit.
 const (
 	maxTraces    = 1000
 	tracesListed = 100
 )
 
-// traceWait bounds the time from the ending of a frame until its trace is shown.
+// traceWait bounds the wait for the trace of an ended frame.
 const traceWait = 2 * time.Second
 
 func (s *Server) traceRoutes(app *fiber.App) {

@@ -20,39 +20,39 @@ const (
 	// watchPeriod is the time between two looks for changed files of programs. A change is
 	// taken when two looks have found the same files.
 	watchPeriod = 300 * time.Millisecond
-	// maxVisited is the most files and folders that are looked at to find those of a program,
-	// and maxDepth how far below its folder they are.
+	// maxVisited is the most files and folders visited to find a program's files, and maxDepth the most levels below
+	// its folder.
 	maxVisited = 4096
 	maxDepth   = 8
-	// A file of settings that changes at maxMoves looks in a row, or alone makes its program be
-	// loaded more than maxAlone times in a row with at most aloneLooks in between, is one that the
-	// program writes.
+	// The watch ignores a settings file that the program itself writes: a settings file that changes at maxMoves
+	// looks in a row, or alone causes more than maxAlone reloads in a row with at most aloneLooks looks between two
+	// reloads.
 	maxMoves   = 10
 	maxAlone   = 2
 	aloneLooks = 30
 )
 
-// fileState tells one content of a file from another.
+// fileState identifies the content of a file.
 type fileState struct {
 	size  int64
 	mtime time.Time
 }
 
-// watched is a program whose files are watched.
+// watched is a program with watched files.
 type watched struct {
-	source, main string // as it is configured, and its file
+	source, main string // the configured source, and its file
 	loaded, seen map[string]fileState
-	fixed        bool            // its folder has too much in it: only the files that are known are looked at
-	written      map[string]bool // files of settings that have changed while it was loaded the last time
-	ignored      map[string]bool // those that the program writes
-	moves        map[string]int  // looks in a row at which a file of settings had changed
+	fixed        bool            // the folder is too large: look only at the known files
+	written      map[string]bool // settings files that changed during the last load
+	ignored      map[string]bool // settings files that the program writes
+	moves        map[string]int  // consecutive looks at which a settings file had changed
 	alone        map[string]int  // loads in a row for files of settings alone, by file; "" = new ones and those that are gone
-	empty        map[string]bool // those that are empty, and were not when the program was loaded
-	emptyLooks   int             // looks in a row at which there were any
-	since        int             // looks since the last one of these
+	empty        map[string]bool // empty files that were not empty at the load
+	emptyLooks   int             // consecutive looks with empty files
+	since        int             // looks since the last reload for settings files alone
 }
 
-// newWatched returns a program whose files are to be compared with what they are now.
+// newWatched returns a program with the current state of its files.
 func newWatched(source string) *watched {
 	w := &watched{source: source, main: fileOf(source), ignored: map[string]bool{}}
 	w.loaded = w.files()
@@ -60,8 +60,7 @@ func newWatched(source string) *watched {
 	return w
 }
 
-// watchedPrograms returns the programs of the configuration, with their files as they are before
-// they are loaded.
+// watchedPrograms returns the programs of the configuration, with the state of their files before the load.
 func (s *Server) watchedPrograms() map[string]*watched {
 	all := map[string]*watched{}
 	for _, m := range s.cfg.Models {
@@ -79,7 +78,7 @@ func (s *Server) watchedPrograms() map[string]*watched {
 	return all
 }
 
-// watchedProgram returns a program with its files as they are before it is loaded, or nil if none of them is known.
+// watchedProgram returns a program with the state of its files before the load, or nil without known files.
 func (s *Server) watchedProgram(m workers.Config) *watched {
 	source := sourceOf(m)
 	if source == "" {
@@ -91,8 +90,8 @@ func (s *Server) watchedProgram(m workers.Config) *watched {
 	return w
 }
 
-// beginWatch is called before a model is loaded because the configuration was read again. watch is called after it: the model is watched from then on if it
-// is a program, and what it was before is not.
+// beginWatch records the state of a model's files before a Reload loads the model. The caller calls watch after the
+// load: watch starts the watch if the model is a program, and ends the watch of the previous program.
 func (s *Server) beginWatch(m workers.Config) (watch func()) {
 	if !s.cfg.Programs.Watch {
 		return func() {}
@@ -113,8 +112,7 @@ func (s *Server) beginWatch(m workers.Config) (watch func()) {
 	}
 }
 
-// watchList has the programs whose files are watched. The zero value watches no program. watchList is safe for
-// concurrent use.
+// watchList has the watched programs. The zero value is empty. watchList is safe for concurrent use.
 type watchList struct {
 	mu  sync.Mutex
 	all map[string]*watched
@@ -145,7 +143,7 @@ func (l *watchList) now() map[string]*watched {
 	return maps.Clone(l.all)
 }
 
-// end ends the watch of a program, unless another watch has taken its place.
+// end ends the watch of a program, unless a newer watch has replaced w.
 func (l *watchList) end(name string, w *watched) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +152,7 @@ func (l *watchList) end(name string, w *watched) {
 	}
 }
 
-// sourceOf returns the file of a program: its source, or that of its command line.
+// sourceOf returns the file of a program: the file of its source, or the file in its command line.
 func sourceOf(m workers.Config) string {
 	if m.Source != "" {
 		return m.Source
@@ -170,7 +168,7 @@ func sourceOf(m workers.Config) string {
 	dir, _ := m.Params["dir"].(string)
 	text, _ := m.Params["args"].(string)
 	var args []string
-	_ = json.Unmarshal([]byte(text), &args) // the kind says what is wrong with it
+	_ = json.Unmarshal([]byte(text), &args) // the model's kind reports the error
 	for _, a := range args {
 		if !filepath.IsAbs(a) {
 			a = filepath.Join(dir, a)
@@ -182,24 +180,24 @@ func sourceOf(m workers.Config) string {
 	return ""
 }
 
-// logFixed says that new files of a program are not seen.
+// logFixed logs that the server does not watch new files of a program.
 func (s *Server) logFixed(name string, w *watched) {
 	if w.fixed {
 		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
 	}
 }
 
-// logOwn says that files of settings are not watched any more.
+// logOwn logs that settings files are no longer watched.
 func (s *Server) logOwn(name string, files []string) {
 	if files != nil {
 		s.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
 	}
 }
 
-// emptyLooks is the number of looks in a row at which files were empty before the log names them.
+// emptyLooks is the number of consecutive looks with empty files before the log names the files.
 const emptyLooks = 4
 
-// logEmpty says that a program is not loaded again for files that are empty.
+// logEmpty logs that the server does not reload a program because of empty files.
 func (s *Server) logEmpty(name string, w *watched) {
 	if len(w.empty) == 0 {
 		w.emptyLooks = 0
@@ -210,8 +208,8 @@ func (s *Server) logEmpty(name string, w *watched) {
 	}
 }
 
-// watchPrograms loads programs again when their files change, until ctx ends. One that cannot be
-// loaded stays as it was before.
+// watchPrograms reloads programs when their files change, until ctx ends. When a reload fails, the previous program
+// keeps running.
 func (s *Server) watchPrograms(ctx context.Context) {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
@@ -226,7 +224,7 @@ func (s *Server) watchPrograms(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		all := s.watched.now() // a new configuration may have others
+		all := s.watched.now() // a Reload may have changed the list
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			w := all[name]
 			fixed := w.fixed
@@ -248,8 +246,8 @@ func (s *Server) watchPrograms(ctx context.Context) {
 	}
 }
 
-// hasDaemons reports whether a program has said that it has daemons, of which there must not be a
-// second one, as while it is replaced. It logs that the program is not watched.
+// hasDaemons reports whether a program has declared daemons. A reload would run a second copy of the daemons, so
+// hasDaemons logs that the program is not watched.
 func (s *Server) hasDaemons(name string) bool {
 	g, err := s.models.Group(name, "")
 	if err != nil || g.Model().App == nil {
@@ -263,9 +261,8 @@ func (s *Server) hasDaemons(name string) bool {
 	return true
 }
 
-// look returns the files that have changed since the program was loaded, once they do not
-// change any more, or nil; and the files of settings that are not watched any more. Files of
-// settings that go on changing hold up no others.
+// look returns the files that have changed since the load, once the changes have settled, or nil; and the settings
+// files that are no longer watched. Settings files that keep changing do not delay changes of other files.
 func (w *watched) look() (changed, own []string) {
 	now := w.files()
 	w.keepEmptied(now)
@@ -303,7 +300,8 @@ func (w *watched) look() (changed, own []string) {
 	return changed, own
 }
 
-// keepEmptied leaves files as they were loaded that are empty now and were not: programs that write a file empty it first. empty has them.
+// keepEmptied treats a file emptied since the load as unchanged, because programs empty a file before writing the
+// file. keepEmptied records emptied files in w.empty.
 func (w *watched) keepEmptied(now map[string]fileState) {
 	empty := map[string]bool{}
 	for file, state := range now {
@@ -314,8 +312,8 @@ func (w *watched) keepEmptied(now map[string]fileState) {
 	w.empty = empty
 }
 
-// countAlone counts a change of files of settings alone, and returns those of them that have made
-// the program be loaded too often.
+// countAlone counts a change of settings files alone, and returns the settings files that have caused too many
+// reloads.
 func (w *watched) countAlone(changed []string, now map[string]fileState) (own []string) {
 	if w.since > aloneLooks {
 		w.alone = nil
@@ -346,14 +344,13 @@ func (w *watched) ignore(own []string) {
 	}
 }
 
-// isCode reports whether a file is the program's source or one of Python, not one of settings.
+// isCode reports whether a file is the program's source or a Python file, and not a settings file.
 func (w *watched) isCode(file string) bool {
 	return file == w.main || filepath.Ext(file) == ".py"
 }
 
-// wasLoaded is called when the program was loaded. It returns the files of settings that have
-// changed meanwhile for the second time in a row, which are not watched any more: the program
-// would be loaded again for ever.
+// wasLoaded records the load of the program. wasLoaded returns the settings files that changed during two loads in a
+// row; the watch ignores these files from now on, to avoid endless reloads.
 func (w *watched) wasLoaded() (own []string) {
 	written := map[string]bool{}
 	for _, file := range differing(w.loaded, w.files()) {
@@ -386,13 +383,13 @@ func differing(a, b map[string]fileState) (names []string) {
 	return names
 }
 
-// files returns the program's files as they are now.
+// files returns the current state of the program's files.
 func (w *watched) files() map[string]fileState {
 	files := map[string]fileState{}
 	if !w.fixed {
 		files, w.fixed = filesOf(w.source)
 	}
-	if w.fixed { // which of them a look finds may differ
+	if w.fixed { // the set of files found in a large folder can vary between looks
 		for _, known := range []map[string]fileState{w.loaded, w.seen} {
 			for file := range known {
 				if st, err := os.Stat(file); err == nil {
@@ -403,17 +400,17 @@ func (w *watched) files() map[string]fileState {
 	}
 	for file := range w.ignored {
 		if _, is := files[file]; !is {
-			delete(w.ignored, file) // it is gone
+			delete(w.ignored, file) // deleted file
 		}
 		delete(files, file)
 	}
 	return files
 }
 
-// reload replaces a program by what its files are now.
+// reload replaces a program after its files changed.
 func (s *Server) reload(ctx context.Context, name string, changed []string) {
 	if _, err := s.models.Group(name, ""); err != nil {
-		return // a request has unloaded it
+		return // unloaded by a request
 	}
 	began := time.Now()
 	_, err := s.models.Load(ctx, name, workers.Load{Params: stream.Params{"swap": true}})
@@ -431,7 +428,7 @@ func (s *Server) reload(ctx context.Context, name string, changed []string) {
 	}
 }
 
-// fileOf returns the file of a source, which may be FILE:CLASS.
+// fileOf returns the file of a source FILE or FILE:CLASS.
 func fileOf(source string) string {
 	if _, err := os.Stat(source); err != nil {
 		source, _, _ = strings.Cut(source, ":")
@@ -439,9 +436,9 @@ func fileOf(source string) string {
 	return filepath.Clean(source)
 }
 
-// filesOf returns the files that belong to a program: its source, the files of Python in its
-// folder and below it, and those of settings in its folder; the nearest ones when there is more to
-// look at than maxVisited, which over says.
+// filesOf returns the files of a program: its source, the Python files in its folder and below, and the settings
+// files in its folder. In a folder with more than maxVisited entries, filesOf returns the files of the upper levels,
+// and over is true.
 func filesOf(source string) (files map[string]fileState, over bool) {
 	files = map[string]fileState{}
 	source = fileOf(source)
@@ -457,7 +454,7 @@ func filesOf(source string) (files map[string]fileState, over bool) {
 	for depth, folders := 0, []string{dir}; depth <= maxDepth && len(folders) > 0; depth++ {
 		var below []string
 		for _, folder := range folders {
-			// An error is that of a folder that is gone or cannot be read: the program's own error says so.
+			// Ignore errors: the program's own load reports a missing or unreadable folder.
 			_ = eachEntry(folder, func(e fs.DirEntry) bool {
 				if visited++; visited > maxVisited {
 					over = true
@@ -488,8 +485,7 @@ func filesOf(source string) (files map[string]fileState, over bool) {
 	return files, false
 }
 
-// isPart reports whether a file of that name, in the program's folder or below it, is one of the
-// program's.
+// isPart reports whether a file with the name, in the program's folder (beside) or below, belongs to the program.
 func isPart(name string, beside bool) bool {
 	switch filepath.Ext(name) {
 	case ".py":
@@ -500,8 +496,7 @@ func isPart(name string, beside bool) bool {
 	return false
 }
 
-// eachEntry calls do for each entry of a folder until it returns false. It does not read the whole
-// folder first.
+// eachEntry calls do for each entry of a folder until do returns false, without reading the whole folder first.
 func eachEntry(folder string, do func(fs.DirEntry) bool) error {
 	f, err := os.Open(folder)
 	if err != nil {
