@@ -34,14 +34,14 @@ import (
 	"millrace/workers"
 )
 
-// pebble is a running certificate authority, which finds every name at an address of this machine.
+// pebble is a running certificate authority, which resolves every name to an address of this machine.
 type pebble struct {
 	directory string // URL
 	ca        string // a file with the certificate of the directory
-	manage    string // URL of what it tells about itself
+	manage    string // URL of its management interface
 
-	to      atomic.Pointer[string] // where port 443 of all names leads; nil = it is closed at once
-	checked atomic.Int64           // connections to that port
+	to      atomic.Pointer[string] // target of port 443 of all names; nil = connections are closed at once
+	checked atomic.Int64           // connections to port 443
 	process *child.Process
 }
 
@@ -69,7 +69,7 @@ func startPebble(t *testing.T) *pebble {
 	}
 	p.ca = filepath.Join(dir, "cert.pem")
 	keyFile, file := filepath.Join(dir, "key.pem"), filepath.Join(dir, "pebble.json")
-	for range 5 { // another program may take a port between its choice and its use
+	for range 5 { // another program may take a port before its use
 		directory, manage := freeAddress(t), freeAddress(t)
 		p.directory, p.manage = "https://"+directory+"/dir", "https://"+manage
 		text := must(json.Marshal(map[string]any{"pebble": map[string]any{
@@ -99,7 +99,7 @@ func startPebble(t *testing.T) *pebble {
 	return nil
 }
 
-// answers waits until pebble answers, and reports whether it did.
+// answers waits until pebble answers, and reports success.
 func (p *pebble) answers() bool {
 	for {
 		if c, err := net.Dial("tcp", strings.TrimPrefix(p.manage, "https://")); err == nil {
@@ -132,7 +132,7 @@ func (p *pebble) lead(c net.Conn) {
 	_, _ = io.Copy(c, s)
 }
 
-// root returns the certificate that signs those of the authority.
+// root returns the certificate that signs the authority's certificates.
 func (p *pebble) root(t *testing.T) *x509.CertPool {
 	t.Helper()
 	own := x509.NewCertPool()
@@ -156,7 +156,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// names answers questions for the addresses of all names with 127.0.0.1, over TCP, one a connection.
+// names is a DNS server over TCP that resolves all names to 127.0.0.1, with one query per connection.
 func names(t *testing.T) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
@@ -210,8 +210,8 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// startACME starts a server whose certificates the authority gives, and returns what it says about them. open is called
-// before it asks for any.
+// startACME starts a server with certificates of the authority, and returns the log about the certificates. startACME
+// calls open before the first request to the authority.
 func startACME(t *testing.T, c config.ACME, open func(addr string)) (s *Server, log said, stop func()) {
 	t.Helper()
 	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", TLS: config.TLS{ACME: c}, Models: []workers.Config{{Name: "id", Source: "identity"}}})
@@ -237,8 +237,8 @@ func startACME(t *testing.T, c config.ACME, open func(addr string)) (s *Server, 
 	}
 }
 
-// TestACME has certificates given by an authority, for the listeners of HTTP and gRPC. They are kept over a restart, and
-// names that are not configured are refused.
+// TestACME gets certificates from an authority for the HTTP and gRPC listeners. A restart keeps the certificates, and
+// names outside the configuration are refused.
 func TestACME(t *testing.T) {
 	authority := startPebble(t)
 	c := config.ACME{
@@ -286,7 +286,7 @@ func TestACME(t *testing.T) {
 	probe.Close()
 	stop()
 
-	// The next server has them, also without the authority.
+	// The next server has the certificates also without the authority.
 	if err := authority.process.Stop(0); err == nil {
 		t.Log("pebble has ended by itself")
 	}
@@ -327,7 +327,7 @@ func check(t *testing.T, s *Server, trust *tls.Config) string {
 	return r.TLS.PeerCertificates[0].SerialNumber.String()
 }
 
-// TestACMEErrors: what the authority refuses is in the log, with what to do.
+// TestACMEErrors: the log has the authority's errors, with advice.
 func TestACMEErrors(t *testing.T) {
 	authority := startPebble(t)
 	for _, c := range []struct {
@@ -360,7 +360,7 @@ func TestACMEErrors(t *testing.T) {
 		})
 	}
 
-	// Of several names, each has its own reason.
+	// Each name has its own reason.
 	a := config.ACME{AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory, DirectoryCA: authority.ca}
 	for i := range 4 {
 		a.Domains = append(a.Domains, fmt.Sprintf("models-%d.example.org", i), fmt.Sprintf("%d.blocked.example.org", i))
@@ -376,7 +376,7 @@ func TestACMEErrors(t *testing.T) {
 	}
 }
 
-// TestACMEEndsWithTheServer: the end of the server does not wait for an authority that does not answer.
+// TestACMEEndsWithTheServer: the end of the server does not wait for an unresponsive authority.
 func TestACMEEndsWithTheServer(t *testing.T) {
 	asked := make(chan struct{})
 	first := sync.OnceFunc(func() { close(asked) })
@@ -406,8 +406,8 @@ func TestACMEEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// TestACMERenews: a certificate of which less than a third of its time is left when the server starts is served, and replaced by a new one
-// of the authority at once, without a restart.
+// TestACMERenews: the server serves a certificate with less than a third of its lifetime left at the start, and
+// replaces the certificate at once by a new certificate of the authority, without a restart.
 func TestACMERenews(t *testing.T) {
 	authority := startPebble(t)
 	c := config.ACME{
@@ -434,7 +434,7 @@ func TestACMERenews(t *testing.T) {
 		conn, err := tls.Dial("tcp", s.Addr("http"), trust)
 		if err != nil {
 			var unknown x509.UnknownAuthorityError
-			if !errors.As(err, &unknown) { // that of the cache
+			if !errors.As(err, &unknown) { // of the cached certificate
 				t.Fatal(err)
 			}
 			return false
@@ -449,7 +449,7 @@ func TestACMERenews(t *testing.T) {
 	}
 }
 
-// TestLate: a certificate is late when autocert has had hours to renew it.
+// TestLate: a certificate is late hours after autocert should have renewed the certificate.
 func TestLate(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	day := 24 * time.Hour
@@ -466,7 +466,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestACMERefused: a folder of keys that others can read, and files that cannot be used.
+// TestACMERefused: New refuses a folder of keys readable by others, and unusable files.
 func TestACMERefused(t *testing.T) {
 	open := t.TempDir()
 	if err := os.Chmod(open, 0o755); err != nil {

@@ -28,11 +28,11 @@ func until(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestAnnouncedBodies: bodies and messages of which little has arrived hold little of the budget,
-// whatever length they announce, so that other clients are served.
+// TestAnnouncedBodies: bodies and messages with few bytes received hold little of the budget, whatever length is
+// announced, so that other clients are served.
 func TestAnnouncedBodies(t *testing.T) {
 	const clients, sent, each = 24, 14 << 10, 64 << 10
-	// Each returns a connection, and what announces.
+	// Each function returns a connection and the announcement to send.
 	for name, announce := range map[string]func(s *server.Server) (net.Conn, []byte){
 		"a body": func(s *server.Server) (net.Conn, []byte) {
 			c, err := net.Dial("tcp", s.Addr("http"))
@@ -60,7 +60,7 @@ func TestAnnouncedBodies(t *testing.T) {
 				c, head = announce(s)
 				open = append(open, c)
 			}
-			for _, c := range open { // together, since what has begun must go on within some time
+			for _, c := range open { // together, because a begun body must proceed within a time limit
 				_, _ = c.Write(append(head, make([]byte, sent)...))
 			}
 			// The frame of the last large message may be held for a moment longer.
@@ -90,9 +90,8 @@ func TestAnnouncedBodies(t *testing.T) {
 	}
 }
 
-// TestShareOfAClient: the bodies and messages of one address hold at most its share of the budget,
-// whatever protocol it uses, and leave the rest to others; so do those of one connection of a trusted
-// proxy.
+// TestShareOfAClient: the bodies and messages of one address hold at most the client's share of the budget over all
+// protocols, and so do the bodies and messages of one connection of a trusted proxy.
 func TestShareOfAClient(t *testing.T) {
 	const budget, size, percent = 64 << 20, 7 << 20, 50
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Memory: config.Memory{Budget: budget, ClientShare: percent}, Proxies: []string{"127.0.0.9"},
@@ -105,10 +104,10 @@ func TestShareOfAClient(t *testing.T) {
 		}
 		return c
 	}
-	// send sends a body but for its last byte; the reply says whether it was refused.
+	// send sends a body without its last byte; the reply says whether the body was refused.
 	send := func(c net.Conn, n int) {
 		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer?outputs=binary HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
-		_, _ = c.Write(make([]byte, n-1)) // fails when it is refused
+		_, _ = c.Write(make([]byte, n-1)) // fails when the body is refused
 	}
 	var greedy []net.Conn
 	for range 8 {

@@ -27,8 +27,8 @@ import (
 	"millrace/stream"
 )
 
-// TestAudit: each route and call that needs the role manage, and each login and logout, leaves a line that says who did what and what came of it,
-// also when it is refused, and the line has neither secrets nor bytes that end lines or that terminals obey.
+// TestAudit: each route and call with the role manage, and each login and logout, writes a line with the principal
+// and the result, also when refused, and the line has neither secrets nor line breaks nor control bytes of terminals.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.Audit, c.Sources.AllowPrivate = file, true })
@@ -153,7 +153,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("through a proxy: %v", all[n:])
 	}
 	n++
-	if _, err := client.LogSettings(ctx, &inferencepb.LogSettingsRequest{}); err != nil { // reads, which is no act
+	if _, err := client.LogSettings(ctx, &inferencepb.LogSettingsRequest{}); err != nil { // reading is not audited
 		t.Error(err)
 	}
 	if got := len(lines()); got != n {
@@ -161,7 +161,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditAddressIsNotForged: a client of gRPC that is no proxy has its own address in the audit log, whatever it says of others.
+// TestAuditAddressIsNotForged: the audit log has the real address of a gRPC client that is no proxy, whatever address
+// its metadata names.
 func TestAuditAddressIsNotForged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.Audit, c.Proxies = file, []string{"192.0.2.1"} })
@@ -178,7 +179,8 @@ func TestAuditAddressIsNotForged(t *testing.T) {
 	}
 }
 
-// TestAuditOfQuotas: acts that a quota refuses leave a line over each protocol, also where clients need no credentials.
+// TestAuditOfQuotas: requests refused by a quota are audited over each protocol, also where clients need no
+// credentials.
 func TestAuditOfQuotas(t *testing.T) {
 	for _, keyed := range []bool{true, false} {
 		file := filepath.Join(t.TempDir(), "audit.log")
@@ -198,7 +200,8 @@ func TestAuditOfQuotas(t *testing.T) {
 		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); status.Code(err) != codes.ResourceExhausted { // which is no act
+		// not audited
+		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); status.Code(err) != codes.ResourceExhausted {
 			t.Fatal(err)
 		}
 		if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.ResourceExhausted {
@@ -224,8 +227,8 @@ func TestAuditOfQuotas(t *testing.T) {
 	}
 }
 
-// TestAuditBoundsStrangers: clients without credentials cannot fill the log, whatever came of what they sent, and the lines of those with some are
-// written nevertheless.
+// TestAuditBoundsStrangers: clients without credentials cannot fill the log, whatever the results of their requests,
+// and lines of clients with credentials are still written.
 func TestAuditBoundsStrangers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit = Off, file })
@@ -254,8 +257,8 @@ func TestAuditBoundsStrangers(t *testing.T) {
 	}
 }
 
-// TestAuditCannotBeWritten: acts that leave no line, since the disk is full, are counted and said in the server's log. Failed logins with a
-// password say whose they are.
+// TestAuditCannotBeWritten: the metrics count audit lines lost to a full disk, and the server's log reports the loss.
+// Failed logins with a password name the user.
 func TestAuditCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	users, log := filepath.Join(dir, "users.yaml"), filepath.Join(dir, "log")

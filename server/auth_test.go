@@ -42,7 +42,7 @@ type keyed struct {
 	all  []access.Key
 }
 
-// add adds a key of a name; it is valid when the server has read the file again.
+// add adds a key with a name; the key is valid once the server has read the file again.
 func (k *keyed) add(t *testing.T, name string, roles role.Set, expires time.Time) {
 	t.Helper()
 	entry, text := access.NewKey(name, access.Grant{Roles: roles.Names(), Expires: expires})
@@ -57,7 +57,7 @@ func (k *keyed) write(t *testing.T) {
 	}
 }
 
-// startKeyed starts a server with named keys, one for each role, and change of its configuration.
+// startKeyed starts a server with named keys, one for each role; change modifies the configuration.
 func startKeyed(t *testing.T, change func(*Config)) *keyed {
 	t.Helper()
 	k := &keyed{file: filepath.Join(t.TempDir(), "keys.yaml"), keys: map[string]string{}}
@@ -95,7 +95,7 @@ func startKeyed(t *testing.T, change func(*Config)) *keyed {
 	return k
 }
 
-// dialListener connects to a listener, which may be at a unix socket.
+// dialListener connects to a listener, also at a unix socket.
 func dialListener(t *testing.T, s *Server, name string) net.Conn {
 	t.Helper()
 	network, addr := "tcp", s.Addr(name)
@@ -109,8 +109,8 @@ func dialListener(t *testing.T, s *Server, name string) net.Conn {
 	return c
 }
 
-// request sends a request of which most of the body is announced and not sent, so that an answer shows that it was refused
-// before its body was read.
+// request sends a request without most of the announced body, so that an answer shows that the server refused the
+// request before reading the body.
 func (k *keyed) request(t *testing.T, method, path, header string) (status int, head http.Header) {
 	t.Helper()
 	c := dialListener(t, k.Server, cmp.Or(k.at, "http"))
@@ -121,15 +121,15 @@ func (k *keyed) request(t *testing.T, method, path, header string) (status int, 
 	}
 	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n", method, path, header, body)
 	if body != "" {
-		fmt.Fprint(c, strings.Repeat(" ", 8<<10)) // which is read with the head, before a route is found
+		fmt.Fprint(c, strings.Repeat(" ", 8<<10)) // read together with the head, before the route is found
 	}
 	return answer(t, c, method)
 }
 
 var samples = strings.NewReplacer(":model", "echo", ":version", "1", ":name", "door", ":region", "r", ":repository", "other", ":trace", "x", "*", "x")
 
-// TestRoutesNeedRoles: every route of the server refuses a request without a key, with a wrong, an expired and a
-// revoked one, and with keys of all other roles, before it reads the body; also at the management address.
+// TestRoutesNeedRoles: every route refuses a request without a key, with a wrong, an expired and a revoked key, and
+// with keys of all other roles, before reading the body; also at the management address.
 func TestRoutesNeedRoles(t *testing.T) {
 	t.Run("http", func(t *testing.T) { testRoutesNeedRoles(t, "http", nil) })
 	t.Run("management", func(t *testing.T) {
@@ -195,7 +195,8 @@ func testRoutesNeedRoles(t *testing.T, at string, change func(*Config)) {
 	}
 }
 
-// TestSlashes: a path with a slash behind it is not a route, so that what a proxy refuses at a path is not there at another one.
+// TestSlashes: a path with a trailing slash is not a route, so that a proxy's rule for a path cannot be bypassed with
+// a slash.
 func TestSlashes(t *testing.T) {
 	k := startKeyed(t, nil)
 	rows := 0
@@ -217,7 +218,7 @@ func TestSlashes(t *testing.T) {
 	}
 }
 
-// contextOf returns a context of the test that can be ended before it.
+// contextOf returns a context of the test with a cancel function.
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.WithoutCancel(t.Context()))
 }
@@ -239,7 +240,8 @@ func headOf(methods string) []string {
 	return nil
 }
 
-// TestHealthOfModels: whether a model is there is told to those who may use it; the health of the server to everybody.
+// TestHealthOfModels: only clients with access to a model see whether the model exists; everybody sees the health of
+// the server.
 func TestHealthOfModels(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		k := startKeyed(t, func(c *Config) {
@@ -339,8 +341,8 @@ func TestRolesSuffice(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadAgain: a key that is added is valid, and one that is removed is not, without a restart; a file that
-// cannot be read changes nothing.
+// TestKeysAreReadAgain: an added key becomes valid and a removed key invalid without a restart; an unreadable file
+// changes nothing.
 func TestKeysAreReadAgain(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	ask := func(name string) int {
@@ -372,8 +374,8 @@ func TestKeysAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestCallsNeedRoles: every method of gRPC refuses a call without a key, with a wrong and an expired one, and with
-// keys of all other roles; also at the management address.
+// TestCallsNeedRoles: every gRPC method refuses a call without a key, with a wrong and an expired key, and with keys
+// of all other roles; also at the management address.
 func TestCallsNeedRoles(t *testing.T) {
 	t.Run("grpc", func(t *testing.T) { testCallsNeedRoles(t, "grpc", nil) })
 	t.Run("management", func(t *testing.T) {
@@ -430,14 +432,14 @@ func testCallsNeedRoles(t *testing.T, at string, change func(*Config)) {
 	}
 }
 
-// raw is a message that is not decoded.
+// raw is an undecoded message.
 type raw struct{}
 
 func (*raw) Reset()         {}
 func (*raw) String() string { return "" }
 func (*raw) ProtoMessage()  {}
 
-// TestTicketsAreOfPrincipals: only a client with a key gets a ticket, which opens one WebSocket without a key.
+// TestTicketsAreOfPrincipals: only a client with a key gets a ticket; a ticket opens one WebSocket without a key.
 func TestTicketsAreOfPrincipals(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	ask := func(method, path string, header ...string) (int, string) {

@@ -9,8 +9,8 @@ import (
 	"millrace/workers"
 )
 
-// A model of the configuration is not unknown after the server has ended it: requests
-// for it get the error that the server is draining.
+// A drained server answers requests for a configured model with the error that the server drains, not with an unknown
+// model.
 func TestModelsOfDrainedServer(t *testing.T) {
 	m, err := config.ParseModel("cost=delay")
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 	"millrace/workers"
 )
 
-// Pictures of which the bounds let the decoding take longest do not hold up the frames of others, with one worker: while
-// clients send them over each protocol, a neighbour over WebSocket and one over REST are answered before them. Each picture
-// is answered in the end, and streams get their results in order.
+// Pictures with the longest decoding time within the limits do not delay other clients' frames, with one worker:
+// while clients send such pictures over each protocol, a neighbour over WebSocket and a neighbour over REST are
+// answered first. Each picture is answered in the end, and streams get their results in order.
 func TestHeavyPicturesDoNotHoldUpOthers(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one picture is decoded at a time
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // decode one picture at a time
 	var large, small bytes.Buffer
 	if err := png.Encode(&large, image.NewGray(image.Rect(0, 0, 3000, 3000))); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestHeavyPicturesDoNotHoldUpOthers(t *testing.T) {
 	}
 	attacker := dial(t, s, "/v2/models/find/stream?window=64")
 	defer attacker.Close()
-	for i := range each { // and small ones between them, which wait for their turn
+	for i := range each { // with small pictures in between, which wait for their turn
 		for _, b := range [][]byte{large.Bytes(), small.Bytes()} {
 			if err := attacker.WriteMessage(websocket.BinaryMessage, b); err != nil {
 				t.Fatal(i, err)
@@ -88,7 +88,7 @@ func TestHeavyPicturesDoNotHoldUpOthers(t *testing.T) {
 			t.Errorf("a neighbour's request: %.200s", got)
 		}
 	}
-	// A frame would wait for all large pictures that came before it, and for those of its batch.
+	// Without turns, a frame would wait for all earlier large pictures and the pictures of their batch.
 	if n := answered.Load(); n > each {
 		t.Errorf("%d of %d large pictures were answered before %d frames and requests of neighbours", n, 2*each, frames)
 	}
@@ -120,10 +120,10 @@ func TestHeavyPicturesDoNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// The time of decoding is divided between clients: one that sends a large picture at a time does not wait for all those of
-// another one, who has sent many before. The clients are addresses, which a proxy names.
+// Clients share the time of decoding: a client that sends one large picture at a time does not wait for all earlier
+// pictures of another client. The clients are addresses that a proxy names.
 func TestLargePicturesOfClientsTakeTurns(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one picture is decoded at a time
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // decode one picture at a time
 	var large bytes.Buffer
 	if err := png.Encode(&large, image.NewGray(image.Rect(0, 0, 3000, 3000))); err != nil {
 		t.Fatal(err)
@@ -158,11 +158,12 @@ func TestLargePicturesOfClientsTakeTurns(t *testing.T) {
 			}
 		})
 	}
-	<-first // then most others wait
+	<-first // most pictures wait from here on
 	for range few {
 		post("192.0.2.2")
 	}
-	// In turns, each of the few waits for those that are being decoded, and for one or two of the other clients.
+	// With turns, each of the few pictures waits for the pictures being decoded, and for one or two of the other
+	// clients' pictures.
 	if n := answered.Load(); n > many/2 {
 		t.Errorf("%d pictures of a client with %d were answered before %d of another", n, many, few)
 	}

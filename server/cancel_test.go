@@ -20,15 +20,15 @@ import (
 	"millrace/workers"
 )
 
-// company is a worker whose batches end when the test lets them.
+// company is a worker with batches that end on the test's command.
 type company struct {
 	workers.Base
 	*gates
 }
 
-// gates are those of a model of the kind company.
+// gates control a model of the kind company.
 type gates struct {
-	ran  chan string // the payloads of a batch that begins to run, in order
+	ran  chan string // the payloads of a started batch, in order
 	pass chan struct{}
 }
 
@@ -61,8 +61,7 @@ func (w *company) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// leavers are clients that send a frame x to a model, by each way there is, and leave when the
-// context ends.
+// leavers are clients that send a frame x to a model, over each protocol, and disconnect when the context ends.
 var leavers = map[string]func(ctx context.Context, t *testing.T, s *server.Server, model string){
 	"REST": func(ctx context.Context, t *testing.T, s *server.Server, model string) {
 		leavesHTTP(ctx, t, s, model, "infer")
@@ -137,8 +136,8 @@ func leavesSocket(ctx context.Context, t *testing.T, s *server.Server, model str
 	}
 }
 
-// A client that leaves while its request waits gives up its place at once, although nothing
-// runs, and the others' batch is made as if it had not been there.
+// A client that disconnects while its request waits frees its place at once, although no batch runs, and the batch is
+// formed without the request.
 func TestClientsThatLeaveABatchThatIsFormed(t *testing.T) {
 	for how, leave := range leavers {
 		t.Run(how, func(t *testing.T) {
@@ -162,7 +161,7 @@ func TestClientsThatLeaveABatchThatIsFormed(t *testing.T) {
 	}
 }
 
-// The others in the batch of a client that leaves while it runs are answered.
+// The other clients in a batch are answered when a client disconnects while the batch runs.
 func TestClientsThatLeaveABatchThatRuns(t *testing.T) {
 	for how, leave := range leavers {
 		t.Run(how, func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestClientsThatLeaveABatchThatRuns(t *testing.T) {
 			}
 			cancel()
 			left.Wait()
-			if !strings.HasPrefix(how, "WebSocket") { // whose frames in flight have their results counted
+			if !strings.HasPrefix(how, "WebSocket") { // the server counts the results of frames in flight
 				c.until("x has no place", func(st workers.GroupStats) bool { return st.PlacesUsed == 2 })
 			}
 			close(c.pass)
@@ -189,7 +188,7 @@ func TestClientsThatLeaveABatchThatRuns(t *testing.T) {
 	}
 }
 
-// companyTest is a server with a model of the kind company, which runs full batches only.
+// companyTest is a server with a model of the kind company that runs only full batches.
 type companyTest struct {
 	*testing.T
 	*gates
@@ -217,7 +216,7 @@ func newCompany(t *testing.T) *companyTest {
 	return &companyTest{T: t, gates: g, s: s, model: model}
 }
 
-// companion sends a request that stays.
+// companion sends a request and waits for the answer.
 func (c *companyTest) companion(name string) {
 	c.answered.Go(func() {
 		r, err := grpcOf(c.T, c.s).ModelInfer(c.Context(), &pb.ModelInferRequest{ModelName: c.model, RawInputContents: [][]byte{[]byte(name)},
@@ -228,7 +227,7 @@ func (c *companyTest) companion(name string) {
 	})
 }
 
-// runs checks who is in the batch that begins to run.
+// runs checks the members of the starting batch.
 func (c *companyTest) runs(want string) {
 	c.Helper()
 	if who := <-c.ran; who != want {

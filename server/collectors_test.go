@@ -85,7 +85,7 @@ func TestCollectorsThatFail(t *testing.T) {
 			for range frames {
 				posted(t, s, "echo", "application/json", body, "") // fails the test without a result
 			}
-			// The spans that were built: those that are shown, and one for each batch.
+			// The number of built spans: the shown spans, and one span for each batch.
 			built := func() (n float64) {
 				var kept struct{ Traces []struct{ Spans []struct{} } }
 				_, text := get(t, s, "/v2/traces?limit=1000")

@@ -11,7 +11,7 @@ import (
 	"millrace/workers"
 )
 
-// The setting sandbox reaches the ffmpeg of a server stream; it is on where the kernel can.
+// The setting sandbox reaches the ffmpeg of a server stream; the sandbox is on if the kernel supports sandboxes.
 func TestSandboxOfStreams(t *testing.T) {
 	videotest.NeedSandbox(t)
 	clip := filepath.Join(t.TempDir(), "clip.mp4")

@@ -8,7 +8,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// badCases are infer requests that are refused, or fail.
+// badCases are infer requests that are refused or fail.
 func badCases() []conforming {
 	const a, b = `{"name":"INPUT0","datatype":"INT32","shape":[1,2],"data":[1,2]}`, `{"name":"INPUT1","datatype":"INT32","shape":[1,2],"data":[10,20]}`
 	inputs := func(list string) string { return `{"inputs":[` + list + `]}` }
@@ -120,7 +120,7 @@ func badCases() []conforming {
 		inferring("a sequence with a fraction", "sum", with("sequence_id", "1.5"), "!invalid_argument parameters.sequence_id: "),
 		inferring("a sequence with a long name", "sum", with("sequence_id", `"`+strings.Repeat("s", 129)+`"`), "!invalid_argument parameters.sequence_id: "),
 		inferring("a sequence that has not begun", "sum", `{"parameters":{"sequence_id":77},"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[1]}]}`, "!invalid_argument parameters.sequence_"),
-		// Models that fail.
+		// Failing models.
 		inferring("the model fails", "wrong", inputs(`{"name":"x","datatype":"FP32","shape":[1],"data":[-1]}`), "!internal a fault of the server: its log has the details"),
 		inferring("the outputs do not fit together", "wrong", inputs(`{"name":"x","datatype":"FP32","shape":[1],"data":[-2]}`), "!internal the result cannot be sent: outputs[0].data: \"y\" has 4 bytes"),
 		{"a decoupled model", []protocolCall{{call: "infer", model: "count", only: "JSON, binary, mixed, typed, raw", want: "!unsupported model count may answer a request more than once",
@@ -134,7 +134,7 @@ func badCases() []conforming {
 	return out
 }
 
-// badCalls are calls that are not infer, and are refused.
+// badCalls are refused calls other than infer.
 func badCalls() []conforming {
 	var out []conforming
 	bad := func(call, model, body, want string) {

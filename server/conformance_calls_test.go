@@ -24,19 +24,19 @@ func metadataWithErrors(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "triton_grpc_error", "true")
 }
 
-// caller makes one call of the protocol that is not infer.
+// caller makes one call of the protocol other than infer.
 type caller struct {
 	// at is the method and path of REST's route. MODEL is the name of a model, or of a region.
 	at string
 	// in makes the message of gRPC from REST's body.
 	in func(model, version string, body map[string]any) proto.Message
-	// out is the message of the answer, and from makes of REST's answer its JSON; nil = it is it.
+	// out is the message of the answer, and from converts REST's answer to the message's JSON; nil = no conversion.
 	out  proto.Message
 	from func(answer any) any
 }
 
-// callers are the calls of the table, by the names of the methods of gRPC. See inferForms for
-// infer and stream, which are ModelInfer and ModelStreamInfer.
+// callers are the calls of the table, by gRPC method name. infer and stream (ModelInfer and ModelStreamInfer) are in
+// inferForms.
 var callers = map[string]caller{
 	"infer": {}, "stream": {},
 	"ServerLive":     {at: "GET /v2/health/live", in: only(&pb.ServerLiveRequest{}), out: &pb.ServerLiveResponse{}},
@@ -283,7 +283,7 @@ func (of *caller) grpc(c *conformance, model, version, body string) outcome {
 	return answered(text)
 }
 
-// times are the values of statistics that differ from run to run.
+// times are the statistics values that differ between runs.
 var times = regexp.MustCompile(`"(ns|last_inference)":"?\d+"?`)
 
 // messageText writes a message as JSON, without times.
@@ -300,5 +300,5 @@ func messageText(m proto.Message) string {
 	return times.ReplaceAllString(string(text), `"$1":0`)
 }
 
-// counts are the values of statistics that differ when there were other requests in between.
+// counts are the statistics values that depend on earlier requests.
 var counts = regexp.MustCompile(`"(count|execution_count|inference_count)":"\d+",?`)

@@ -23,7 +23,7 @@ import (
 	pb "millrace/internal/inferencepb"
 )
 
-// form is a way in which infer requests of the table are sent.
+// form is an encoding of the table's infer requests.
 type form struct {
 	name     string
 	protocol int // 0 REST, 1 gRPC
@@ -45,8 +45,8 @@ var inferForms = []form{
 func none(int) bool { return false }
 func all(int) bool  { return true }
 
-// fits reports whether the requests can be sent in a form: some data cannot be written in
-// JSON, and some only there.
+// fits reports whether a form can carry the requests: JSON cannot carry some data, and other forms cannot carry other
+// data.
 func (f *form) fits(calls []protocolCall) bool {
 	for i := range calls {
 		a := &calls[i]
@@ -99,7 +99,7 @@ type tensor struct {
 	Hex        *string        `json:"hex,omitempty"`
 }
 
-// notFinite are the words that JSON has none for, outside of strings.
+// notFinite are numbers without a JSON form, outside of strings.
 var notFinite = regexp.MustCompile(`([\[, ])(-?(?:NaN|Infinity))([\], ])`)
 
 func decode(text string, to any) error {
@@ -118,7 +118,7 @@ func parse(body string) (in inferBody) {
 	return in
 }
 
-// elements returns nested data as one list.
+// elements flattens nested data.
 func elements(data any) (out []any) {
 	if list, ok := data.([]any); ok {
 		for _, v := range list {
@@ -129,7 +129,7 @@ func elements(data any) (out []any) {
 	return []any{data}
 }
 
-// bytes returns the data as a binary tensor; false when it cannot be one.
+// bytes returns the data as a binary tensor; false when the data has no binary form.
 func (t *tensor) bytes() (out []byte, ok bool) {
 	if t.Hex != nil {
 		out, err := hex.DecodeString(*t.Hex)
@@ -245,7 +245,7 @@ func failed(err error) outcome {
 	return outcome{s.Message(), codeName(s.Code())}
 }
 
-// codeName returns a code in capitals, as documentation of gRPC has it.
+// codeName returns a code in capitals, as in gRPC's documentation.
 func codeName(c codes.Code) string {
 	if c == codes.Canceled { // Go's spelling differs
 		return "CANCELLED"
@@ -417,7 +417,7 @@ func (f *form) rest(c *conformance, a *protocolCall, model, version string) outc
 	return answered(strings.Join(all, " | ") + " without an end")
 }
 
-// text writes the body, with the data of JSON as they were.
+// text writes the body, with the original data of JSON.
 func (b *inferBody) text() []byte {
 	list := func(ts []tensor, input bool) string {
 		var out []string
@@ -488,8 +488,8 @@ func (c *conformance) post(url string, body []byte, jsonLength int) (*http.Respo
 	return resp, reply
 }
 
-// restFailed reads an error of REST, and checks that its status is that of its code; 0 =
-// that of an event, which has none.
+// restFailed reads an error of REST, and checks that the status matches the code; status 0 means an event, without a
+// status.
 func (c *conformance) restFailed(status int, body []byte) outcome {
 	c.Helper()
 	var e struct{ Error, Code string }

@@ -21,7 +21,7 @@ func init() {
 	workers.Register(workers.Kind{Name: "failing", New: func() workers.Worker { return &failing{} }})
 }
 
-// adding answers with the sum and the difference of its inputs. Its first output has labels.
+// adding returns the sum and the difference of its inputs. The first output has labels.
 type adding struct{ workers.Base }
 
 func (*adding) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -67,8 +67,8 @@ func (*summing) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// failing answers with its input x as y: flat and scalar have no batch axis, and text has one. wrong
-// fails as the number in x says: with each code that there is, without one, or by its outputs.
+// failing returns its input x as y: flat and scalar have no batch axis, and text has a batch axis. wrong fails as the
+// number in x selects: with each error code, without a code, or by invalid outputs.
 type failing struct {
 	workers.Base
 	model string
@@ -115,8 +115,7 @@ func (w *failing) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// repositoryFiles are the model repository of the cases. What is wrong with a model is in its
-// name.
+// repositoryFiles are the model repository of the cases. The name of a bad model names its fault.
 var repositoryFiles = map[string]string{
 	"versions/1/.keep": "", "versions/3/.keep": "", "versions/config.yaml": "source: identity\nversions: {all: true}\n",
 	"spare/1/.keep": "", "spare/config.yaml": "source: identity\n",
@@ -131,7 +130,7 @@ var repositoryFiles = map[string]string{
 	"twice/config.yaml":         "source: graph\nsteps:\n- {model: add, name: once}\n- {model: add, name: again, input: {INPUT0: OUTPUT0, INPUT1: OUTPUT1}, output: {OUTPUT0: Y, OUTPUT1: Z}}\noutputs: [Y, Z]\n",
 }
 
-// inferring is a case of one infer request.
+// inferring is a case with one infer request.
 func inferring(name, model, body, want string) conforming {
 	return conforming{name, []protocolCall{{call: "infer", model: model, body: body, want: want}}}
 }
@@ -153,7 +152,7 @@ const (
 	subtracted = "OUTPUT1 INT32[1 2]=-9,-18"
 )
 
-// goodCases are requests that are answered.
+// goodCases are successful requests.
 func goodCases(t *testing.T) []conforming {
 	t.Helper()
 	out := []conforming{
@@ -221,7 +220,7 @@ func goodCases(t *testing.T) []conforming {
 	return append(out, sharedMemory())
 }
 
-// sharedMemory is a case in which a tensor is written to shared memory and read from there.
+// sharedMemory is a case that writes a tensor to shared memory and reads the tensor from the region.
 func sharedMemory() conforming {
 	at := `"parameters":{"shared_memory_region":"r","shared_memory_offset":16,"shared_memory_byte_size":8}`
 	return conforming{"shared memory", []protocolCall{
@@ -246,8 +245,7 @@ func sharedMemory() conforming {
 	}}
 }
 
-// callCases are calls that are not infer and succeed. Those that change something change it
-// back.
+// callCases are successful calls other than infer. Each case undoes its changes.
 func callCases() []conforming {
 	one := func(name, call, model, body, want string) conforming {
 		return conforming{name, []protocolCall{{call: call, model: model, body: body, want: want}}}

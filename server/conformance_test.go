@@ -24,29 +24,28 @@ import (
 	"millrace/workers"
 )
 
-// conforming is a case of TestConformance: calls that are made one after the other over one
-// protocol, and then over the other. The outcome of each call must be what the case says, and
-// must be the same over both protocols.
+// conforming is a case of TestConformance: calls made in sequence over one protocol, and then over the other
+// protocol. The outcome of each call must match the case, and must be the same over both protocols.
 type conforming struct {
 	name  string
 	calls []protocolCall
 }
 
-// protocolCall is one call, in a form of neither protocol. See callers for those that there are.
+// protocolCall is one call, independent of the protocol. See callers for the list.
 type protocolCall struct {
 	call  string
 	model string // or MODEL/VERSION; the region of calls about shared memory
 	body  string // JSON: REST's body. Data of a tensor may be "hex": "00ff" in place of "data"
 	want  string // see outcome; of calls that are not infer, parts of it between " ... "
 	only  string // the names of the only forms in which an infer request is sent, or ""
-	// differs is the key in differences of what is not the same over both protocols, or "".
+	// differs is the key in differences of a difference between the protocols, or "".
 	differs  string
-	overGRPC string // what is wanted over gRPC, if it differs
+	overGRPC string // expected over gRPC, if different
 }
 
-// outcome is what a client is told, in a form of neither protocol. A request that is answered
-// has in text its results, in the form of answerText, or the message of the gRPC form as JSON.
-// One that fails has "!", the code of the error, and its text.
+// outcome is the result seen by a client, independent of the protocol. For an answered request text has the results,
+// in the form of answerText, or the gRPC message as JSON. For a failed request text has "!", the code of the error,
+// and the error's text.
 type outcome struct {
 	text string
 	grpc string // the name of the gRPC code: of REST's, by the table in the documentation
@@ -54,7 +53,7 @@ type outcome struct {
 
 func answered(text string) outcome { return outcome{text, "OK"} }
 
-// is reports whether o is as a case wants it.
+// is reports whether o matches a case.
 func (o outcome) is(c *protocolCall, want string) bool {
 	want, refused := strings.CutPrefix(want, "!")
 	switch {
@@ -78,8 +77,8 @@ func isInfer(call string) bool { return call == "infer" || call == "stream" }
 
 func (o outcome) String() string { return o.grpc + " " + o.text }
 
-// differences are the differences between the protocols that cases have, with the words in
-// docs/open-inference-protocol.md that state them.
+// differences are the differences between the protocols, with the sentence in docs/open-inference-protocol.md that
+// states each.
 var differences = map[string]string{
 	"data":       "The place and the text of an error about a tensor's data",
 	"ready":      "`ModelReady` of a model that is not loaded",
@@ -95,8 +94,8 @@ type conformance struct {
 	used map[string]int
 }
 
-// TestConformance runs each case of the table over REST and over gRPC. After each case that
-// fails a request, a good one is answered.
+// TestConformance runs each case of the table over REST and over gRPC. After each failing case, a good request must
+// succeed.
 func TestConformance(t *testing.T) {
 	c := startConformance(t)
 	for _, of := range slices.Concat(goodCases(t), badCases(), callCases(), badCalls()) {
@@ -183,7 +182,7 @@ func (c *conformance) do(protocol int, f form, a *protocolCall) (o outcome) {
 	c.Helper()
 	c.used[a.call]++
 	model, version, _ := strings.Cut(a.model, "/v")
-	if strings.HasPrefix(a.model, "\x00") { // the name as it is
+	if strings.HasPrefix(a.model, "\x00") { // the whole text is the name
 		model, version = a.model[1:], ""
 	}
 	limit := time.Now().Add(20 * time.Second)
@@ -207,8 +206,7 @@ func (c *conformance) do(protocol int, f form, a *protocolCall) (o outcome) {
 	}
 }
 
-// nothingIsLeft looks for what failed requests have left behind. Goroutines are those that
-// TestMain finds.
+// nothingIsLeft checks for leftovers of failed requests. TestMain checks for goroutines.
 func (c *conformance) nothingIsLeft() {
 	c.Helper()
 	limit := time.Now().Add(20 * time.Second)
@@ -306,8 +304,7 @@ func readStatusTable(t *testing.T) {
 	}
 }
 
-// answerText writes an answer to an infer request: MODEL/VERSION, id and parameters, if it has
-// them, and its outputs.
+// answerText writes the answer to an infer request: MODEL/VERSION, optional id and parameters, and outputs.
 func answerText(r *pb.ModelInferResponse) string {
 	text := r.ModelName + "/" + r.ModelVersion
 	if r.Id != "" {

@@ -11,8 +11,7 @@ import (
 	"millrace/server"
 )
 
-// controlled is a configuration with a repository of the models a and b, and one that cannot be
-// loaded.
+// controlled is a configuration with a repository of the models a and b and a model with a broken configuration.
 func controlled(t *testing.T, mode string, load ...string) server.Config {
 	dir := writeRepository(t, map[string]string{
 		"a/config.yaml": "source: identity\n", "b/config.yaml": "source: delay\n", "broken/config.yaml": "source: nothing\n",
@@ -20,7 +19,7 @@ func controlled(t *testing.T, mode string, load ...string) server.Config {
 	return server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}, Repository: config.Repository{Dir: dir, Mode: mode, Load: load}}
 }
 
-// loaded lists the models that are ready, with those of the index that are not in brackets.
+// loaded lists the ready models, and the other models of the index in brackets.
 func loaded(s *server.Server) string {
 	var out []string
 	for _, e := range s.Models().Index() {
@@ -33,8 +32,7 @@ func loaded(s *server.Server) string {
 	return strings.Join(out, " ")
 }
 
-// With model_control_mode explicit, the models of load_model are loaded at the start, and others
-// when a request names them.
+// With model_control_mode explicit, the start loads the models of load_model, and requests load other models.
 func TestExplicitControl(t *testing.T) {
 	cfg := controlled(t, config.LoadExplicit, "b")
 	s, stop := runWith(t, cfg)
@@ -61,7 +59,7 @@ func TestExplicitControl(t *testing.T) {
 	if got := loaded(s); got != "a (b) (broken)" {
 		t.Errorf("after the requests: %s", got)
 	}
-	// A change of its file is taken with the next load.
+	// The next load applies a change of the model's file.
 	if err := os.WriteFile(filepath.Join(cfg.Repository.Dir, "a/config.yaml"), []byte("source: delay\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +76,8 @@ func TestExplicitControl(t *testing.T) {
 	}
 }
 
-// None is loaded without load_model; * is all, of which one that cannot be loaded ends the start
-// unless exit_on_error is off; one that is not there ends it too.
+// Without load_model the start loads no model; * loads all models, and a failed load fails the start unless
+// exit_on_error is off; a missing model fails the start too.
 func TestExplicitControlAtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		load  []string

@@ -15,8 +15,8 @@ import (
 	"millrace/stream"
 )
 
-// With a real detector, each box of a picture is a picture of the second model: the graph answers
-// for it what the second model answers for that part of the picture alone.
+// With a real detector, each box of a picture becomes a picture for the second model: the graph's answer for a box
+// equals the second model's answer for the cropped picture.
 func TestCropsOfFaces(t *testing.T) {
 	pictures, _ := filepath.Glob(fixtures + "/*.jpg")
 	if len(pictures) == 0 {
@@ -77,7 +77,8 @@ func TestCropsOfFaces(t *testing.T) {
 				t.Fatalf("%s: box %d has %d numbers, alone it has %d", filepath.Base(path), i, each, len(want))
 			}
 			for k, v := range want {
-				if math.Abs(float64(v-got["shares"][i*each+k])) > 0.02 { // a picture is decoded once for all of its boxes, at full size
+				// a picture is decoded once for all of its boxes, at full size
+				if math.Abs(float64(v-got["shares"][i*each+k])) > 0.02 {
 					t.Errorf("%s: box %d: %v, alone %v", filepath.Base(path), i, got["shares"][i*each:(i+1)*each], want)
 					break
 				}

@@ -10,8 +10,7 @@ import (
 	"millrace/server"
 )
 
-// TestDeclaredNumbers: a number of a model's file has the dimensions of 1 that its
-// configuration declares, and no others.
+// TestDeclaredNumbers: a scalar of a model's file may be declared with dimensions of 1, and no other dimensions.
 func TestDeclaredNumbers(t *testing.T) {
 	number := string(flat([]any{}, []any{}))
 	declare := func(dims string) string {
@@ -47,7 +46,7 @@ func TestDeclaredNumbers(t *testing.T) {
 	}
 }
 
-// TestBatchesOfStrings: strings of free dimensions have batches, of requests of one shape.
+// TestBatchesOfStrings: strings with free dimensions form batches of requests with equal shapes.
 func TestBatchesOfStrings(t *testing.T) {
 	dims := []any{"N", "A"}
 	model := onnxfile.Model{

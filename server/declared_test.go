@@ -23,7 +23,7 @@ import (
 	"millrace/stream"
 )
 
-// flat is a model that answers its input x, of shape in, as y, of shape out.
+// flat is a model that returns its input x, of shape in, as y, of shape out.
 func flat(in, out []any, to ...int64) []byte {
 	m := onnxfile.Model{
 		Inputs: []onnxfile.Value{{Name: "x", Type: onnxfile.Float32, Dims: in}}, Outputs: []onnxfile.Value{{Name: "y", Type: onnxfile.Float32, Dims: out}},
@@ -42,8 +42,7 @@ func flat(in, out []any, to ...int64) []byte {
 	return m.Bytes()
 }
 
-// sums is a model of sequences: y is the sum of x so far, and of the sequence's id, which is a
-// string of digits, at its end.
+// sums is a model of sequences: y is the sum of x so far, plus, at the end, the sequence's id, a string of digits.
 func sums() []byte {
 	value := func(name string, of int32) onnxfile.Value {
 		return onnxfile.Value{Name: name, Type: of, Dims: []any{"N", 1}}
@@ -61,8 +60,8 @@ func sums() []byte {
 	}.Bytes()
 }
 
-// What config.pbtxt declares of inputs and outputs is what clients see: shapes other than the
-// file's, labels, the names of a model without a file, and ids of sequences as strings.
+// Clients see the inputs and outputs that config.pbtxt declares: shapes other than the file's, labels, names for a
+// model without a file, and sequence ids as strings.
 func TestDeclaredTensors(t *testing.T) {
 	var labels strings.Builder
 	for i := range 12 {
@@ -152,8 +151,8 @@ func TestDeclaredTensors(t *testing.T) {
 	}
 }
 
-// An ensemble with max_batch_size 0 and the shapes of one row takes and answers tensors without the batch axis that its
-// models have, as Triton's does. With the axis in the dims it is as before.
+// An ensemble with max_batch_size 0 and dims of one row takes and returns tensors without the batch axis of its
+// models, as Triton's ensembles do. With the batch axis in dims, tensors have the batch axis.
 func TestEnsembleWithoutBatchAxis(t *testing.T) {
 	const step = `ensemble_scheduling { step { model_name: %q input_map { key: %q value: "x" } output_map { key: %q value: "y" } } }`
 	declare := func(dims string) string {
@@ -198,7 +197,7 @@ func TestEnsembleWithoutBatchAxis(t *testing.T) {
 	}
 }
 
-// A model of kind repeat is decoupled if its configuration says so in model_transaction_policy; otherwise it answers infer, once.
+// A model of kind repeat is decoupled only with model_transaction_policy; otherwise the model answers infer, once.
 func TestRepeatOnce(t *testing.T) {
 	dir := writeRepository(t, map[string]string{
 		"several/config.pbtxt": `backend: "repeat" model_transaction_policy { decoupled: true }`,
@@ -233,8 +232,8 @@ func TestRepeatOnce(t *testing.T) {
 	}
 }
 
-// A model that takes pictures takes one as an element of BYTES, over REST and gRPC, and so does
-// an ensemble that begins with it, whose configuration may declare its input so.
+// A model for pictures accepts a picture as an element of BYTES, over REST and gRPC; so does an ensemble that begins
+// with the model, and the ensemble may declare its input as BYTES.
 func TestPictureAsString(t *testing.T) {
 	dir := writeRepository(t, map[string]string{
 		"see/1/model.onnx": string(flat([]any{"N", 2, 2, 3}, []any{"N", 12}, -1, 12)),

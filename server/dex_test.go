@@ -41,7 +41,7 @@ func startDex(t *testing.T) *dex {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		in.Close() // at which it ends
+		in.Close() // dex stops when its input closes
 		if err := c.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -54,7 +54,7 @@ func startDex(t *testing.T) *dex {
 	return d
 }
 
-// token returns the token that a user gets for a client, by name and password.
+// token returns the user's token for a client, obtained by name and password.
 func (d *dex) token(t *testing.T, user, client string) string {
 	t.Helper()
 	req := must(http.NewRequestWithContext(t.Context(), "POST", d.issuer+"/token", strings.NewReader(url.Values{
@@ -84,8 +84,8 @@ func (d *dex) rotate(t *testing.T) {
 	}
 }
 
-// TestDex: tokens of dex are credentials over REST, WebSocket and gRPC, with the roles of their groups; those for another
-// audience are not; keys that the provider has changed are found.
+// TestDex: tokens of dex are credentials over REST, WebSocket and gRPC, with the roles of their groups; tokens for
+// another audience are refused; the server finds the provider's new keys.
 func TestDex(t *testing.T) {
 	d := startDex(t)
 	s := startKeyed(t, func(c *Config) {
@@ -94,7 +94,8 @@ func TestDex(t *testing.T) {
 	conn := must(grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials())))
 	t.Cleanup(func() { conn.Close() })
 	stub := inferencepb.NewGRPCInferenceServiceClient(conn)
-	// wants checks what a token may do over each protocol: read a model, for infer, the statistics, for watch, and load, for manage.
+	// wants checks the rights of a token over each protocol: read a model for infer, the statistics for watch, and
+	// load for manage.
 	wants := func(what, token string, http [3]int, grpc [3]codes.Code, stream int) {
 		t.Helper()
 		for i, c := range [3][2]string{{"GET", "/v2/models/echo"}, {"GET", "/v2/models/stats"}, {"POST", "/v2/repository/models/echo/load"}} {
@@ -146,7 +147,7 @@ func TestDex(t *testing.T) {
 	}
 	allowed("one of a new key", again)
 	allowed("one of the key before", eva)
-	// Last, since each makes the server ask for new keys, which it does a few times only.
+	// Last, because each token makes the server request new keys, and the number of these requests is limited.
 	refused("one with the signature of another", strings.Join(append(parts[:2:2], strings.Split(d.token(t, "max", "millrace"), ".")[2]), "."))
 }
 

@@ -14,7 +14,7 @@ import (
 	"millrace/workers"
 )
 
-// keptConn is a connection over which several requests go.
+// keptConn is a connection with several requests.
 type keptConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -28,7 +28,7 @@ func (k keptConn) send(t *testing.T, method, path, body string) {
 	}
 }
 
-// reply reads a reply, and reports whether the connection is closed after it.
+// reply reads a reply, and reports whether the server then closes the connection.
 func (k keptConn) reply(t *testing.T) (code int, closed bool) {
 	t.Helper()
 	resp, err := http.ReadResponse(k.in, nil)
@@ -40,8 +40,8 @@ func (k keptConn) reply(t *testing.T) (code int, closed bool) {
 	return resp.StatusCode, resp.Close
 }
 
-// While a server drains, requests on kept connections are answered, with 503 where a
-// model would have to run, and each connection is closed after its reply.
+// A draining server answers requests on kept connections, with 503 for requests to models, and closes each connection
+// after its reply.
 func TestDrainOnKeptConnections(t *testing.T) {
 	cost, err := config.ParseModel("cost=delay,fixed=700ms")
 	if err != nil {

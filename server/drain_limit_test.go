@@ -21,7 +21,8 @@ import (
 	"millrace/workers"
 )
 
-// TestDrainLimit: when drain is over and models have not answered, each client is told by its protocol before its connection ends.
+// TestDrainLimit: when the time for drain is over and models have not answered, each client gets its protocol's
+// notice before its connection ends.
 func TestDrainLimit(t *testing.T) {
 	cost, err := config.ParseModel("cost=delay,fixed=10m,instances=8,limits.run=1h")
 	if err != nil {

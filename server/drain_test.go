@@ -16,8 +16,8 @@ import (
 	"millrace/workers"
 )
 
-// The end of a server as a client of millrace.v1 sees it: it is told first, with the
-// time that is left, and then of each frame, of its stream, and of the end.
+// A client of millrace.v1 sees the end of a server in this order: go-away with the remaining time, the endings of
+// frames, the ending of the stream, the close.
 func TestDrainBeginsWithGoAway(t *testing.T) {
 	cost, err := config.ParseModel("cost=delay,fixed=300ms")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDrainBeginsWithGoAway(t *testing.T) {
 		say(websocket.BinaryMessage, append(frame, 'x'))
 	}
 	say(websocket.TextMessage, []byte(`{"type":"ping","t":1}`))
-	var order []string // of what comes once the server ends
+	var order []string // of the messages after the server's end begins
 	endings, ended, left := 0, make(chan error, 1), 0
 	for {
 		_, b, err := c.ReadMessage()

@@ -16,15 +16,15 @@ import (
 	"millrace/workers"
 )
 
-// kinds are the kinds of workers that the server has, without those of tests.
+// kinds are the server's kinds of workers, without the tests' kinds.
 func kinds() []workers.Kind {
 	return slices.DeleteFunc(workers.Kinds(), func(k workers.Kind) bool {
 		return strings.HasSuffix(reflect.Indirect(reflect.ValueOf(k.New())).Type().PkgPath(), "_test")
 	})
 }
 
-// Every kind of worker keeps to what Kind and Worker say: settings that are its own, filled
-// and checked; and a life that leaves nothing behind, whatever the batch.
+// Every kind of worker meets the contract of Kind and Worker: its own settings, with defaults and checks; and no
+// leftovers after its end, for any batch.
 func TestEveryWorker(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.Name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestEveryWorker(t *testing.T) {
 				t.Errorf("a setting that there is not: %v", err)
 			}
 			if k.Loads != nil {
-				return // it needs something to load
+				return // needs a file to load
 			}
 			w := k.New()
 			if _, err := w.Init(t.Context(), &workers.Env{Name: "m", Settings: settings}); err != nil {
@@ -78,8 +78,8 @@ func TestEveryWorker(t *testing.T) {
 	}
 }
 
-// Every setting of a stage is taken by every kind of worker, or refused with the name of a
-// setting: none panics, and what the model then says of its outputs is complete.
+// Every kind of worker accepts every setting of a stage, or refuses the setting by name: no kind panics, and the
+// model's description of its outputs is complete.
 func TestEveryStage(t *testing.T) {
 	for _, k := range kinds() {
 		if k.Loads != nil {

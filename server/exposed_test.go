@@ -12,8 +12,8 @@ import (
 	"millrace/workers"
 )
 
-// TestExposed: every listener that other machines can reach is named, unless clients have to authenticate or the
-// configuration allows it.
+// TestExposed: Exposed names every listener reachable from other machines, unless clients must authenticate or the
+// configuration allows open listeners.
 func TestExposed(t *testing.T) {
 	local := Config{HTTP: "127.0.0.1:0", GRPC: "[::1]:0", Metrics: config.Metrics{Address: "localhost:0"}}
 	with := func(change func(*Config)) Config {
@@ -29,7 +29,7 @@ func TestExposed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		cfg  Config
-		want string // the settings that are named
+		want string // the named settings
 	}{
 		{Config{}, ""},
 		{local, ""},
@@ -73,9 +73,9 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// TestProgramIsNotExposed: the address that a program asks for is refused like one of the settings.
+// TestProgramIsNotExposed: the address of a program is refused like the address of a setting.
 func TestProgramIsNotExposed(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute) // one that listens would not end
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute) // a server that listens would not end
 	defer stop()
 	file := filepath.Join(t.TempDir(), "svc.staged")
 	write(t, file, "listen\n{}")
@@ -98,7 +98,7 @@ func TestProgramIsNotExposed(t *testing.T) {
 	}
 }
 
-// TestShortKeyIsLogged: where the server cannot be reached from other machines, a short key is a line of the log, which has not the key.
+// TestShortKeyIsLogged: a server not reachable from other machines logs the use of a short key, without the key.
 func TestShortKeyIsLogged(t *testing.T) {
 	for key, want := range map[string]int{"tiny-key": 1, "0123456789abcdef": 0, "": 0} {
 		path := filepath.Join(t.TempDir(), "log")

@@ -20,7 +20,7 @@ import (
 	"millrace/workers"
 )
 
-// trouble is a worker that fails as the bytes of a frame say.
+// trouble is a worker that fails as a frame's bytes demand.
 type trouble struct{ workers.Base }
 
 var letGo chan struct{} // closed to let hung runs return; made anew by each test
@@ -55,7 +55,7 @@ func dial(t *testing.T, s *server.Server, path string) *websocket.Conn {
 	return c
 }
 
-// ask sends one frame and returns its reply.
+// ask sends a frame and returns the reply.
 func ask(t *testing.T, c *websocket.Conn, kind int, frame []byte) string {
 	t.Helper()
 	if err := c.WriteMessage(kind, frame); err != nil {
@@ -86,8 +86,8 @@ func hugePNG() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(ihdr))
 }
 
-// A worker that panics, breaks or hangs fails its own frame, over each protocol; the
-// frames after it are answered, and nothing is left behind.
+// A worker that panics, breaks or hangs fails its own frame, over each protocol; the following frames are answered,
+// and nothing is left behind.
 func TestFailingWorkersOverProtocols(t *testing.T) {
 	before := files(t)
 	letGo = make(chan struct{})
@@ -122,7 +122,8 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 	if m := s.Memory().Stats(); m.Leases != 0 {
 		t.Errorf("%d leases left", m.Leases)
 	}
-	for limit := time.Now().Add(time.Minute); files(t) > before+2; time.Sleep(time.Millisecond) { // the runtime keeps a few of its own
+	// the runtime keeps a few files open
+	for limit := time.Now().Add(time.Minute); files(t) > before+2; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d descriptors, %d before", files(t), before)
 		}

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// flapping is an HTTP MJPEG camera that fails as the test wants.
+// flapping is an HTTP MJPEG camera that fails on demand.
 type flapping struct {
 	URL    string
 	wide   atomic.Bool // the pictures are larger
-	silent atomic.Bool // it keeps its connections and sends nothing
-	dead   atomic.Bool // it answers 503
+	silent atomic.Bool // keeps its connections and sends nothing
+	dead   atomic.Bool // answers 503
 	cuts   atomic.Pointer[cutting]
 }
 
@@ -50,7 +50,7 @@ func (f *flapping) renew() {
 	}
 }
 
-// trouble causes one of the failures of cameras.
+// trouble causes a random camera failure.
 func (f *flapping) trouble(rng *rand.Rand) {
 	switch rng.IntN(7) {
 	case 0:

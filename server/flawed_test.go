@@ -12,7 +12,8 @@ import (
 	"millrace/workers"
 )
 
-// flawed is a worker that does not start as a second version with a flaw, and which waits for server.FlawedGate otherwise if that is set.
+// flawed is a worker whose second version fails to start with a flaw; otherwise the start waits for
+// server.FlawedGate, if set.
 type flawed struct{ workers.Base }
 
 type flawedSettings struct {

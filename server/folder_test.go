@@ -22,9 +22,8 @@ import (
 	"millrace/config"
 )
 
-// The configuration has a stream from a folder of pictures to a Unix socket: each
-// picture has one line, in order, and one that cannot be read has an error. Relative
-// paths start from the file's folder.
+// The configuration has a stream from a folder of pictures to a Unix socket: each picture has one line, in order, and
+// an unreadable picture has an error. Relative paths start at the file's folder.
 func TestFolderToSocket(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pictures"), 0o700); err != nil {
@@ -40,7 +39,7 @@ func TestFolderToSocket(t *testing.T) {
 		case 5:
 			data = []byte("no picture")
 		case 9:
-			data = data[:len(data)/4] // begins as one
+			data = data[:len(data)/4] // begins like a valid picture
 		}
 		if err := os.WriteFile(filepath.Join(dir, "pictures", fmt.Sprintf("p%d.jpg", n)), data, 0o600); err != nil {
 			t.Fatal(err)
@@ -124,7 +123,7 @@ streams:
 		t.Errorf("%+v", shown)
 	}
 
-	// Pictures that stay as they are coded can be watched too.
+	// Viewers can also watch pictures passed on without decoding.
 	resp, err := http.Get(s.URL("http") + "/v2/streams/again/video")
 	if err != nil {
 		t.Fatal(err)

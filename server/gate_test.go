@@ -23,8 +23,8 @@ import (
 	"millrace/workers"
 )
 
-// stillThenMoving is the example's clip as JPEG, standing at its first frame for a
-// while, with the noise of a sensor.
+// stillThenMoving is the example's clip as JPEG, repeating the first frame with sensor noise before the motion
+// starts.
 func stillThenMoving(t testing.TB, dir string, still, moving int) (frames [][]byte) {
 	t.Helper()
 	r, err := video.Open(context.Background(), video.Options{URL: filepath.Join(dir, "clip.mp4")})
@@ -55,9 +55,8 @@ func stillThenMoving(t testing.TB, dir string, still, moving int) (frames [][]by
 	return frames
 }
 
-// A clip that stands still and then moves: still frames are run once and at each
-// refresh, moving ones are run, every frame has its ending, and a skipped frame's
-// result is that of the frame that it names.
+// In a clip without motion at first, the model runs still frames once and at each refresh, and all moving frames;
+// every frame has its ending, and a skipped frame's result is the result of the frame named in the skip.
 func TestGate(t *testing.T) {
 	dir := t.TempDir()
 	for name, b := range map[string][]byte{"spotter.onnx": spotter.Model, "clip.mp4": spotter.Clip} {
@@ -95,7 +94,7 @@ func TestGate(t *testing.T) {
 		}
 		boxes := ""
 		for _, o := range reply.Outputs {
-			if o.Name != "ids" { // they come with the second sight of a box
+			if o.Name != "ids" { // ids appear at a box's second detection
 				boxes += o.Name + string(o.Data)
 			}
 		}

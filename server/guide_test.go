@@ -54,8 +54,7 @@ func voice() []byte {
 	return m.Bytes()
 }
 
-// The examples of docs/onnx.md work as printed there, on models of the form that each
-// describes.
+// The examples of docs/onnx.md work as printed, on models of the described form.
 func TestGuide(t *testing.T) {
 	page, err := os.ReadFile("../docs/onnx.md")
 	if err != nil {
@@ -115,7 +114,7 @@ func TestGuide(t *testing.T) {
 			t.Fatalf("%v\n%s", err, block)
 		}
 		for _, m := range cfg.Models {
-			if m.Name == "theirs" { // a process of the program, which is not built here: the tests of workers/onnx run one
+			if m.Name == "theirs" { // needs a program not built here; the tests of workers/onnx run such a program
 				continue
 			}
 			t.Run(m.Name, func(t *testing.T) {
@@ -148,7 +147,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// things are the names of lines, as exporters write them.
+// things are label lines as exporters write labels.
 func things(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -157,8 +156,8 @@ func things(n int) string {
 	return "{" + b.String() + "}"
 }
 
-// withNMS answers the boxes of the whole batch, without an axis for it: each row is the number
-// of the picture, x1 y1 x2 y2 class score. Without light in the pictures there are none.
+// withNMS returns the boxes of the whole batch without a batch axis: each row is picture index, x1 y1 x2 y2, class
+// and score. Dark pictures have no boxes.
 func withNMS() []byte {
 	box := []float32{0, 288, 288, 352, 352, 7, 0.9}
 	raw := make([]byte, 0, 28)

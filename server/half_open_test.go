@@ -17,8 +17,8 @@ import (
 	"millrace/config"
 )
 
-// TestHalfOpenTLS: clients that begin the handshake of TLS and do not end it have no more connections than
-// limits.max_connections, and give way to those that speak.
+// TestHalfOpenTLS: clients with unfinished TLS handshakes have at most limits.max_connections connections, and are
+// displaced by clients that send requests.
 func TestHalfOpenTLS(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	const most = 20
@@ -33,7 +33,7 @@ func TestHalfOpenTLS(t *testing.T) {
 	own.AppendCertsFromPEM(must(os.ReadFile(must(SelfSignedFile()))))
 	trust := &tls.Config{RootCAs: own}
 
-	// The begin of a message of the handshake, for the rest of which the server waits.
+	// The first bytes of a handshake message; the server waits for the rest.
 	var begun []net.Conn
 	for i := range 3 * most {
 		c, err := net.Dial("tcp", s.Addr([]string{"http", "grpc"}[i%2]))
@@ -62,7 +62,7 @@ func TestHalfOpenTLS(t *testing.T) {
 		},
 	}
 	for name, ask := range served {
-		for { // a silent connection gives way when it was silent for a second
+		for { // a silent connection can be displaced after a second of silence
 			err := ask()
 			st := s.limit.Stats()
 			if n := st["http"].Open + st["grpc"].Open; n > most {

@@ -11,9 +11,9 @@ import (
 	"millrace/workers"
 )
 
-// TestHealthOfWorkers checks that the server is live until a worker has failed more often in a
-// row than limits.restarts allows and again when its model is loaded anew, that it is ready
-// as long as each model has a worker, and that all routes and gRPC say the same.
+// TestHealthOfWorkers: the server is live until a worker has failed more often in a row than limits.restarts allows,
+// and live again after a load of the worker's model; the server is ready while each model has a worker; all routes
+// and gRPC agree.
 func TestHealthOfWorkers(t *testing.T) {
 	cfg := workers.Config{Name: "m", Source: "trouble", Instances: 2, Limits: workers.Limits{Restarts: -1}}
 	s, end := run(t, cfg)

@@ -25,7 +25,7 @@ import (
 	"millrace/workers"
 )
 
-// forged is a name with a line of a log, a header, and sequences that terminals obey.
+// forged is a name with a log line, a header, and control sequences of terminals.
 const forged = "a\r\nX-Forged: 1\r\ntime=2026-01-01 level=ERROR msg=forged\x1b[2J\x07\u2028\u009b31m\x00b"
 
 // hostile sends forged wherever clients name something, by each protocol, and returns the headers of the answers.
@@ -79,7 +79,7 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 			answers = append(answers, a.Header)
 		}
 	}
-	// What net/http does not send: bytes of control in a head.
+	// Control bytes in a head, which net/http would not send.
 	for _, name := range []string{"User-Agent", "X-Request-Id", "Traceparent", "Tracestate", "Origin", "X-Forwarded-For", "Api_key", "Cookie", "Inference-Header-Content-Length", "Host"} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -114,7 +114,7 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 	}
 	for _, msg := range []string{forged, fmt.Sprintf(`{"type":%s}`, text), fmt.Sprintf(`{"type":"open","sid":1,"model":%s,"codec":%s}`, text, text)} {
 		if err := ws.WriteMessage(websocket.TextMessage, []byte(msg)); err != nil {
-			break // it was closed for the message before
+			break // the connection was closed for the previous message
 		}
 	}
 	_, _, _ = ws.ReadMessage()
@@ -136,7 +136,7 @@ func hostile(t *testing.T, s *server.Server, key string) (answers []http.Header)
 	return answers
 }
 
-// asMethod leaves what a method's name may have on the wire.
+// asMethod returns the characters of s that a gRPC method name may have.
 func asMethod(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -146,8 +146,7 @@ func asMethod(s string) string {
 	}, s)
 }
 
-// TestNothingIsForged checks that what clients name adds no line to the log, no bytes of control, and no header
-// to an answer.
+// TestNothingIsForged: names from clients add no log line, no control bytes, and no header to an answer.
 func TestNothingIsForged(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {

@@ -29,8 +29,8 @@ import (
 	"millrace/workers"
 )
 
-// traced returns a configuration with an echo, a motion and a slow model, and with the
-// settings of tracing that are given as NAME, VALUE, ....
+// traced returns a configuration with an echo, a motion and a slow model, and with the tracing settings NAME, VALUE,
+// ....
 func traced(t *testing.T, settings ...string) server.Config {
 	t.Helper()
 	slow, err := config.ParseModel("slow=delay,fixed=20ms,batching.max_size=4")
@@ -46,10 +46,10 @@ func traced(t *testing.T, settings ...string) server.Config {
 	return cfg
 }
 
-// newParent is a client's span with a trace of its own, as a traceparent.
+// newParent returns a client's span in a new trace, as a traceparent.
 func newParent() (id, span, traceparent string) {
 	id, span = hex.EncodeToString(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1<<63)), fmt.Sprintf("%016x", rand.Uint64()|1)
-	id += span // Jaeger leaves out leading zeros of ids, so that the first digit is not 0
+	id += span // Jaeger drops leading zeros of ids, so the first digit is not 0
 	return id, span, "00-" + id + "-" + span + "-01"
 }
 
@@ -75,9 +75,8 @@ func posted(t *testing.T, s *server.Server, model, kind string, body []byte, tra
 	}
 }
 
-// checkFrame checks the trace of one answered picture: the spans and their parents, the
-// times of each inside those of its parent, and the links between the frame and its batch.
-// parent is the client's span; "" = none.
+// checkFrame checks the trace of one answered picture: the spans and their parents, each span's times within its
+// parent's times, and the links between the frame and its batch. parent is the client's span; "" = none.
 func checkFrame(t *testing.T, j *jaegertest.Server, got jaegertest.Trace, parent string, names string) {
 	t.Helper()
 	byID := map[string]jaegertest.Span{}
@@ -200,7 +199,7 @@ func TestFramesInJaeger(t *testing.T) {
 				t.Error(err)
 			}
 			checkFrame(t, j, j.Wait(t, restID, 8), restParent, stages)
-			stages = strings.TrimPrefix(stages, "receive ") // a message of a WebSocket is received as one
+			stages = strings.TrimPrefix(stages, "receive ") // a WebSocket message arrives whole
 			checkFrame(t, j, j.Wait(t, plainID, 7), plainParent, stages)
 			checkFrame(t, j, j.Wait(t, v1ID, 7), v1Parent, stages)
 			checkFrame(t, j, j.Wait(t, nativeID, 7), nativeParent, stages)
@@ -210,7 +209,7 @@ func TestFramesInJaeger(t *testing.T) {
 			}
 			answered := 0
 			for _, trace := range clips {
-				if _, ok := trace.Span("run"); ok { // the others were dropped by the policy
+				if _, ok := trace.Span("run"); ok { // the policy dropped the other frames
 					answered++
 					checkFrame(t, j, trace, "", "wait batch run write")
 				}
@@ -222,8 +221,8 @@ func TestFramesInJaeger(t *testing.T) {
 	}
 }
 
-// TestSampledCounts: which frames are kept follows from their trace ids and the ratio alone,
-// be it the server's or that of Jaeger's file: as many as the SDK's sampler keeps.
+// TestSampledCounts: the kept frames depend only on trace ids and the ratio, for the server's ratio and for Jaeger's
+// file: the server keeps as many frames as the SDK's sampler.
 func TestSampledCounts(t *testing.T) {
 	j := jaegertest.Start(t, jaegertest.Options{Strategies: `{"service_strategies": [{"service": "remote", "type": "probabilistic", "param": 0.25}],
 		"default_strategy": {"type": "probabilistic", "param": 1}}`})
@@ -257,7 +256,7 @@ func TestSampledCounts(t *testing.T) {
 			ids = append(ids, id)
 			want[id] = sampler.ShouldSample(sdktrace.SamplingParameters{ParentContext: context.Background(), TraceID: bytes}).Decision == sdktrace.RecordAndSample
 		}
-		if err := end(); err != nil { // exports what waits
+		if err := end(); err != nil { // exports the queue
 			t.Error(err)
 		}
 		n := 0
@@ -269,7 +268,7 @@ func TestSampledCounts(t *testing.T) {
 				t.Errorf("%s: the trace %s is in Jaeger: %d spans", service, id, len(got.Spans))
 			}
 		}
-		if n != 64 { // of the first bytes 0 to 199, those below 64
+		if n != 64 { // of the first bytes 0 to 199, the values below 64
 			t.Errorf("%s: %d of 200 were kept", service, n)
 		}
 	}

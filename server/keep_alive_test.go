@@ -11,8 +11,7 @@ import (
 	"millrace/server"
 )
 
-// TestKeepAlive: an HTTP connection is closed when it has been without a request for
-// limits.keep_alive.
+// TestKeepAlive: the server closes an HTTP connection after limits.keep_alive without a request.
 func TestKeepAlive(t *testing.T) {
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
 	cfg.Limits.KeepAlive = time.Millisecond

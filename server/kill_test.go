@@ -29,12 +29,12 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// killPatience is the time-out of every wait; none should come near it.
+// killPatience is the timeout of every wait; a passing run stays far below.
 const killPatience = 2 * time.Minute
 
-// TestKilledServerLeavesNoChildren kills the program, as built, by SIGKILL while
-// it watches sources of every kind: ffmpeg, ffprobe and the programs of exec
-// sources end by themselves. No log, answer or metric told a password before.
+// TestKilledServerLeavesNoChildren kills the built program by SIGKILL while the program watches sources of every
+// kind: ffmpeg, ffprobe and the programs of exec sources end without help. Before the kill, no log, answer or metric
+// contained a password.
 func TestKilledServerLeavesNoChildren(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a camera of every kind")
@@ -104,7 +104,7 @@ func TestKilledServerLeavesNoChildren(t *testing.T) {
 	}
 	answers += fetch(t, p.url+"/metrics")
 
-	// Stopped first, so that it starts no more while they are listed.
+	// Stop the server first, so that no new process starts during the listing.
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -135,14 +135,14 @@ type program struct {
 	kill  func()     // by SIGKILL, once
 }
 
-// serve builds the program and has it serve a configuration from a folder.
+// serve builds the program and starts the program with a configuration in a folder.
 func serve(t *testing.T, dir, config string) *program {
 	t.Helper()
 	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", filepath.Join(dir, "millrace"), "millrace/cmd/millrace")
 	return serveAgain(t, dir, config)
 }
 
-// serveAgain is serve of a program that serve has built in the folder.
+// serveAgain starts the program that serve built in the folder.
 func serveAgain(t *testing.T, dir, config string) *program {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(config), 0o600); err != nil {
@@ -180,8 +180,7 @@ func build(t *testing.T, name string, args ...string) {
 	}
 }
 
-// hold opens processes, so that no other can take over the place of one, and
-// returns their ids by descriptor.
+// hold opens processes, so that the kernel does not reuse their ids, and returns the process ids by descriptor.
 func hold(t *testing.T, pids []int) map[int]int {
 	t.Helper()
 	held := map[int]int{}
@@ -214,7 +213,7 @@ func ends(t *testing.T, fd int) bool {
 	return false
 }
 
-// descendants lists the processes below one, from /proc; zombies do not count.
+// descendants lists the descendant processes of root, from /proc, without zombies.
 func descendants(t *testing.T, root int) (below []int) {
 	t.Helper()
 	list, err := os.ReadDir("/proc")
@@ -227,7 +226,7 @@ func descendants(t *testing.T, root int) (below []int) {
 		if err != nil {
 			continue
 		}
-		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat") // it may be over by now
+		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat") // the process may have ended
 		// The name, in brackets, may hold anything.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 2 || fields[0] == "Z" {
@@ -257,7 +256,7 @@ func fetch(t *testing.T, url string) string {
 	return string(b)
 }
 
-// rtspAddress starts GStreamer's RTSP server, where there is one: "" without.
+// rtspAddress starts GStreamer's RTSP server, and returns "" where GStreamer is missing.
 func rtspAddress(t *testing.T) string {
 	t.Helper()
 	if err := videotest.NoRTSP(); err != nil {
@@ -268,7 +267,7 @@ func rtspAddress(t *testing.T) string {
 	return "rtsp://" + addr
 }
 
-// syncBuffer is what a program says, read while it runs.
+// syncBuffer collects a program's output for concurrent reading.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -31,7 +31,8 @@ import (
 	"millrace/workers"
 )
 
-// TestLongConnectionsEnd: what a client has open over each protocol ends, with the reason, when its key is revoked, and nothing of others does.
+// TestLongConnectionsEnd: a client's open connections end over each protocol, with the reason, when the client's key
+// is revoked; other clients' connections stay.
 func TestLongConnectionsEnd(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
@@ -118,8 +119,8 @@ func TestLongConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestUnreadCallsEnd: calls of gRPC end when the key of their client is revoked also when nothing is read or sent any more: one of ModelStreamInfer
-// whose answers wait for the client, and one of reflection.
+// TestUnreadCallsEnd: gRPC calls end when the client's key is revoked, also without reads or writes: a
+// ModelStreamInfer with answers waiting for the client, and a reflection call.
 func TestUnreadCallsEnd(t *testing.T) {
 	k := startKeyed(t, nil)
 	k.add(t, "gone", role.All, time.Time{})
@@ -139,8 +140,8 @@ func TestUnreadCallsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const size = 1 << 20 // more than the transport takes of a client that does not read
-	for range 2 {        // the second one is read when the first one is answered
+	const size = 1 << 20 // more than the transport buffers for a client that does not read
+	for range 2 {        // the second request is read after the first answer
 		if err := call.Send(&inferencepb.ModelInferRequest{
 			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{size}}}, RawInputContents: [][]byte{make([]byte, size)},
 		}); err != nil {
@@ -160,7 +161,7 @@ func TestUnreadCallsEnd(t *testing.T) {
 	if _, err := asked.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
 		t.Errorf("reflection: %v", err)
 	}
-	for err = nil; err == nil; { // what was written before
+	for err = nil; err == nil; { // skip earlier answers
 		_, err = call.Recv()
 	}
 	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
@@ -168,7 +169,8 @@ func TestUnreadCallsEnd(t *testing.T) {
 	}
 }
 
-// TestMessagesThatComeLate: a call of gRPC whose message comes after its key was revoked is refused, and the audit log says so of one that manages.
+// TestMessagesThatComeLate: a gRPC call whose message arrives after the revocation of its key is refused, and the
+// audit log has refused management calls.
 func TestMessagesThatComeLate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.Audit = file })
@@ -222,8 +224,8 @@ func TestMessagesThatComeLate(t *testing.T) {
 	}
 }
 
-// TestBodiesThatComeLate: a request whose body comes after its key was revoked is refused, whatever its route does with the body, and the audit log
-// says so of those that manage.
+// TestBodiesThatComeLate: a request whose body arrives after the revocation of its key is refused on every route, and
+// the audit log has refused management requests.
 func TestBodiesThatComeLate(t *testing.T) {
 	file, program := filepath.Join(t.TempDir(), "audit.log"), filepath.Join(t.TempDir(), "svc.staged")
 	write(t, program, "route\nnull")
@@ -283,7 +285,8 @@ func TestBodiesThatComeLate(t *testing.T) {
 	}
 }
 
-// TestTicketsAndRefusalsAreCounted: a ticket counts when it is used, and a call of gRPC for a model of others as denied.
+// TestTicketsAndRefusalsAreCounted: a ticket is counted at its use, and a gRPC call for a forbidden model is counted
+// as denied.
 func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Log = config.Log{Level: "error"} })
 	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -314,7 +317,8 @@ func TestTicketsAndRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestResumedSessionsHaveNoFormerRights: a session of millrace.v1 is resumed with the rights with which it began, and not when its key has others.
+// TestResumedSessionsHaveNoFormerRights: a session of millrace.v1 is resumed with its first rights, and refused when
+// the key's rights have changed.
 func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	entry, text := access.NewKey("cut", access.Grant{Roles: role.All.Names(), Models: []string{"echo", "other"}})
@@ -345,7 +349,7 @@ func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 			}
 		}
 		c.Close()
-		for k.access.Pending() > 0 { // until the server knows that the connection is lost
+		for k.access.Pending() > 0 { // until the server notices the lost connection
 			time.Sleep(time.Millisecond)
 		}
 		return m

@@ -15,8 +15,8 @@ import (
 	"millrace/internal/child"
 )
 
-// TestLeftovers: a server that was killed leaves the temporary folder of a program, and what the program has started in a session of
-// its own. The next server that starts removes both. A server that is not killed leaves nothing.
+// TestLeftovers: a killed server leaves the temporary folder of a program, and processes in a session of their own.
+// The next server removes both at its start. A server that ends normally leaves nothing.
 func TestLeftovers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program")
@@ -75,7 +75,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// held returns a descriptor of the process with a command line and the folder for temporary files; 0 = there is none.
+// held returns a descriptor of the process with a command line and a folder for temporary files; 0 = no process.
 func held(t *testing.T, command, temp string) int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -96,7 +96,7 @@ func held(t *testing.T, command, temp string) int {
 	return 0
 }
 
-// await waits until something is there.
+// await waits until there returns true.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(killPatience); !there(); <-time.After(20 * time.Millisecond) {

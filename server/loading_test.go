@@ -20,10 +20,10 @@ import (
 	"millrace/workers"
 )
 
-// patient is a worker that does not start before it may.
+// patient is a worker whose start waits for mayStart.
 type patient struct{ workers.Base }
 
-// Of patients: begun gets one for each that starts, and mayStart is closed to let them.
+// begun receives a value for each starting patient; closing mayStart lets patients start.
 var begun, mayStart chan struct{}
 
 func init() {
@@ -42,7 +42,7 @@ func (*patient) Init(ctx context.Context, _ *workers.Env) (*stream.Model, error)
 
 func (*patient) Run(context.Context, *batching.Batch) error { return nil }
 
-// A server that is stopped while it loads a model says so.
+// A server stopped during a load reports the load.
 func TestStoppedWhileLoading(t *testing.T) {
 	begun, mayStart = make(chan struct{}, 1), make(chan struct{})
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "soon", Source: "patient"}}})
@@ -59,8 +59,8 @@ func TestStoppedWhileLoading(t *testing.T) {
 	}
 }
 
-// While the server starts, the index has each model of its configuration once, with its
-// version, and a model that is being loaded can be loaded by its version.
+// While the server starts, the index lists each configured model once, with its version, and requests can load a
+// loading model by version.
 func TestIndexWhileModelsAreLoaded(t *testing.T) {
 	begun, mayStart = make(chan struct{}, 1), make(chan struct{})
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{

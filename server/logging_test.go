@@ -23,8 +23,7 @@ import (
 	"millrace/workers"
 )
 
-// logged reads a JSON log: each line as "message key=value ...", with those of the keys
-// that it has.
+// logged reads a JSON log: each line as "message key=value ...", with the given keys only.
 func logged(t *testing.T, file string, keys ...string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -47,8 +46,8 @@ func logged(t *testing.T, file string, keys ...string) (list []string) {
 	return list
 }
 
-// TestLogOfChanges checks the lines at info: the start, each change of models and server
-// streams, and the drain with its reason.
+// TestLogOfChanges: at level info the log has the start, each change of models and server streams, and the drain with
+// its reason.
 func TestLogOfChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	s, err := server.New(server.Config{
@@ -108,14 +107,14 @@ func TestLogOfChanges(t *testing.T) {
 		"a model was unloaded model=echo version=1 reason=draining",
 		"the server has ended",
 	}
-	got = without(got, "a stream has a problem") // its source cannot be reached
-	got = without(got, "ffmpeg")                 // is not confined, by a kernel that cannot
+	got = without(got, "a stream has a problem") // its source is unreachable
+	got = without(got, "ffmpeg")                 // not confined on kernels without support
 	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// without returns the lines that do not begin with prefix.
+// without removes the lines with a prefix.
 func without(lines []string, prefix string) (out []string) {
 	for _, l := range lines {
 		if !strings.HasPrefix(l, prefix) {
@@ -125,8 +124,8 @@ func without(lines []string, prefix string) (out []string) {
 	return out
 }
 
-// TestLogOfRequestsAndFrames checks that at level debug the log has each request and each
-// frame, by every protocol, and at info none of them.
+// TestLogOfRequestsAndFrames: at level debug the log has each request and each frame of every protocol, and at level
+// info neither.
 func TestLogOfRequestsAndFrames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	s, end := runWith(t, server.Config{
@@ -182,7 +181,7 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 		t.Fatalf("%v, %v", r, err)
 	}
 	slow := dial(t, s, "/v2/models/slow/stream?policy=latest")
-	for range 3 { // a newer one takes the place of one that waits
+	for range 3 { // a newer frame replaces a waiting frame
 		if err := slow.WriteMessage(websocket.BinaryMessage, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +219,7 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	}
 }
 
-// TestChangesOfTheLogThatAreRefused checks the errors, and that nothing was changed.
+// TestChangesOfTheLogThatAreRefused checks that refused changes return errors and change nothing.
 func TestChangesOfTheLogThatAreRefused(t *testing.T) {
 	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "warn"}})
 	defer func() { _ = end() }()

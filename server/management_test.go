@@ -32,7 +32,7 @@ import (
 	"millrace/workers"
 )
 
-// socketPath returns a path for a unix socket: the folder of a test may be too long for one.
+// socketPath returns a path for a unix socket: a test's folder may have too long a path.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "millrace")
@@ -67,15 +67,15 @@ func (k *keyed) ask(t *testing.T, at, method, path, key string) (status int, all
 	return a.StatusCode, a.Header.Get("Allow"), string(text)
 }
 
-// TestManagementApart: with management.address, every route that needs the role manage is served there, and at the address http it is answered, to
-// whomever, as if it did not exist, whatever the method.
+// TestManagementApart: with management.address, every route with the role manage is served only there; at the address
+// http the route seems not to exist, for any client and method.
 func TestManagementApart(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.GRPC = Off
 		c.Management.Address = "unix:" + socketPath(t)
 		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
 	})
-	visible := map[string][]string{} // the methods that the address http has, by path
+	visible := map[string][]string{} // methods of the address http, by path
 	for _, r := range k.routes() {
 		for _, path := range r.Paths() {
 			if r.Role != role.Manage {
@@ -93,7 +93,7 @@ func TestManagementApart(t *testing.T) {
 			want := nothingAt(at)
 			for _, method := range append(strings.Split(r.Method, "|"), "GET", "PUT") {
 				if method == "GET" && len(visible[path]) > 0 {
-					continue // it exists
+					continue // the route exists
 				}
 				for _, key := range []string{"", "x", k.keys["manage"], k.keys["all"]} {
 					rows++
@@ -138,7 +138,7 @@ func TestManagementApart(t *testing.T) {
 	}
 }
 
-// nothingAt returns the answer to a request for which there is no route.
+// nothingAt returns the answer to a request for a missing route.
 func nothingAt(path string) string {
 	return string(httpd.AppendError(nil, stream.Errorf(stream.NotFound, "", "there is nothing at %q: models are at /v2/models/NAME/infer, and routes of programs below /apps/NAME/", path)))
 }
@@ -156,8 +156,8 @@ func sameMethods(allow string, want []string) bool {
 	return len(got) == len(want)
 }
 
-// TestCallsOfManagementApart: with management.grpc, every method of gRPC that needs the role manage is answered there, and elsewhere as an unknown one;
-// so are changes of settings by methods that also read them.
+// TestCallsOfManagementApart: with management.grpc, every gRPC method with the role manage is answered only there,
+// and is an unknown method elsewhere; so are changes of settings by methods that also read settings.
 func TestCallsOfManagementApart(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.HTTP = Off
@@ -190,7 +190,7 @@ func TestCallsOfManagementApart(t *testing.T) {
 			continue
 		}
 		rows++
-		for _, key := range []string{"infer", "all"} { // who may call unknown methods
+		for _, key := range []string{"infer", "all"} { // keys that may call unknown methods
 			unknown := call("grpc", method+"x", k.keys[key])
 			if got := call("grpc", method, k.keys[key]); got.Code() != codes.Unimplemented || got.Message() != strings.Replace(unknown.Message(), "x for service", " for service", 1) {
 				t.Errorf("%s with %s: %v, and an unknown method: %v", method, key, got, unknown)
@@ -239,7 +239,8 @@ func TestManagementOff(t *testing.T) {
 	}
 }
 
-// speak makes connections to a listener, at most so many, until one is refused, and returns how many have had an answer. They stay open until the end of the test.
+// speak opens at most most connections to a listener until the listener refuses a connection, and returns the number
+// of answered connections. The connections stay open until the end of the test.
 func (k *keyed) speak(t *testing.T, at string, most int) (spoken int) {
 	t.Helper()
 	for ; spoken < most; spoken++ {
@@ -256,7 +257,8 @@ func (k *keyed) speak(t *testing.T, at string, most int) (spoken int) {
 	return spoken
 }
 
-// TestManagementIsNotShutOut: when clients have all connections of the other addresses, and have spoken on them, the server is managed over HTTP and gRPC.
+// TestManagementIsNotShutOut: when clients use all connections of the other addresses, management over HTTP and gRPC
+// still works.
 func TestManagementIsNotShutOut(t *testing.T) {
 	const most = 4
 	k := startKeyed(t, func(c *Config) {
@@ -266,7 +268,7 @@ func TestManagementIsNotShutOut(t *testing.T) {
 	if n := k.speak(t, "http", most+1); n != most {
 		t.Fatalf("%d connections of %d", n, most)
 	}
-	silent := dialListener(t, k.Server, "grpc") // which is refused
+	silent := dialListener(t, k.Server, "grpc") // refused
 	defer silent.Close()
 	if got, _, body := k.ask(t, management, "POST", "/v2/repository/models/echo/load", k.keys["manage"]); got != 200 {
 		t.Errorf("over HTTP: %d %s", got, body)
@@ -285,7 +287,7 @@ func TestManagementIsNotShutOut(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfManagement: connections of management are bounded, and leave those of the other addresses to others.
+// TestConnectionsOfManagement: management connections are bounded, and do not use the limit of the other addresses.
 func TestConnectionsOfManagement(t *testing.T) {
 	const most = 4
 	k := startKeyed(t, func(c *Config) {
@@ -299,8 +301,9 @@ func TestConnectionsOfManagement(t *testing.T) {
 	}
 }
 
-// TestSocketOfManagement: a client of the Go package manages and uses the server over a unix socket, beside TLS of the addresses http and grpc; the
-// socket is its user's, its clients are told apart from those of addresses, whatever they say of themselves, and its file is removed at the end.
+// TestSocketOfManagement: a client of the Go package manages and uses the server over a unix socket without TLS while
+// the addresses http and grpc have TLS; only the server's user can open the socket, forwarding headers do not
+// disguise socket clients, and the end of the server removes the socket's file.
 func TestSocketOfManagement(t *testing.T) {
 	path, grpcPath, acts := socketPath(t), socketPath(t), filepath.Join(t.TempDir(), "acts.log")
 	s, err := New(Config{
@@ -367,7 +370,7 @@ func TestSocketOfManagement(t *testing.T) {
 	}
 }
 
-// reachesTLS reports whether a server refuses a request that is not encrypted.
+// reachesTLS reports whether a server refuses an unencrypted request.
 func reachesTLS(t *testing.T, addr string) bool {
 	t.Helper()
 	c, err := client.New(addr)
@@ -381,7 +384,8 @@ func reachesTLS(t *testing.T, addr string) bool {
 	return err != nil
 }
 
-// TestManagementOverTCP: a second address of TCP is encrypted as the first, and serves what needs the role manage.
+// TestManagementOverTCP: a second TCP address is encrypted like the first, and serves the routes with the role
+// manage.
 func TestManagementOverTCP(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC, c.Management.Address = Off, "127.0.0.1:0" })
 	if got, _, body := k.ask(t, management, "POST", "/v2/repository/models/echo/load", k.keys["manage"]); got != 200 {
@@ -396,7 +400,8 @@ func TestManagementOverTCP(t *testing.T) {
 	}
 }
 
-// TestManagementAddressInUse: a start at a socket at which another server listens fails, names the setting, and leaves that server alone.
+// TestManagementAddressInUse: a start fails at another server's socket, names the setting, and does not disturb the
+// other server.
 func TestManagementAddressInUse(t *testing.T) {
 	cfg := Config{HTTP: "127.0.0.1:0", GRPC: Off, Management: config.Management{Address: "unix:" + socketPath(t)}, Log: config.Log{Level: "error"}}
 	first, err := New(cfg)

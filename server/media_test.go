@@ -25,8 +25,7 @@ import (
 	"millrace/workers"
 )
 
-// A picture that cannot be read is an error that names the frame, over each protocol,
-// and the next one is answered.
+// Over each protocol an unreadable picture gets an error that names the frame, and the next picture is answered.
 func TestPicturesOverProtocols(t *testing.T) {
 	s, stop := run(t, workers.Config{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}})
 	good := jpegOf(t, 64, 48)
@@ -54,7 +53,7 @@ func TestPicturesOverProtocols(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		b    []byte
-		want []string // one of them, over each protocol
+		want []string // one text per protocol
 	}{
 		{"one pixel", jpegOf(t, 1, 1), []string{"boxes"}},
 		{"30,000 squared", hugePNG(), []string{"too_large"}},

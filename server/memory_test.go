@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// asked sends a request of the repository, and returns its status and reply.
+// asked sends a repository request, and returns status and reply.
 func asked(t *testing.T, s *server.Server, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.Post("http://"+s.Addr("http")+path, "application/json", strings.NewReader(body))
@@ -31,8 +31,8 @@ func asked(t *testing.T, s *server.Server, path, body string) (int, string) {
 	return r.StatusCode, string(b)
 }
 
-// A row of the model takes 64 KiB and its answer as much, a worker has two batches:
-// 192 KiB a row, and 8 MiB for all models together.
+// A row of the model takes 64 KiB and its answer takes 64 KiB, a worker has two batches: 192 KiB a row, and 8 MiB for
+// all models together.
 func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wide.onnx")
 	if err := os.WriteFile(path, onnxfile.Identity(onnxfile.Float32, "N", 16<<10), 0o600); err != nil {
@@ -123,8 +123,7 @@ func TestLoadsAtOnceShareTheBudget(t *testing.T) {
 	}
 }
 
-// A request may use what the model's configuration sets, and otherwise no more than any
-// request may.
+// A request may use at most the limit of the model's configuration, or else the general limit of requests.
 func TestRequestsAreBounded(t *testing.T) {
 	long, err := config.ParseModel("long=identity,limits.run=1h,batching.kind=soft,batching.max_delay=2m")
 	if err != nil {

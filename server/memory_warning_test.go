@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMemoryWarning: a budget that is more than the machine or the container has is named in the log.
+// TestMemoryWarning: the log names a budget above the memory of the machine or the container.
 func TestMemoryWarning(t *testing.T) {
 	for budget, want := range map[int64]bool{1 << 20: false, 1 << 60: true} {
 		var log bytes.Buffer

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/role"
 )
 
-// TestMetricsAddressNeedsRoles: the metrics at their own address need a key as auth.metrics says, and profiles always
-// need one with the role manage.
+// TestMetricsAddressNeedsRoles: at metrics.address the metrics need a key if auth.metrics says so, and profiles
+// always need a key with the role manage.
 func TestMetricsAddressNeedsRoles(t *testing.T) {
 	for _, who := range []string{"open", "role"} {
 		k := startKeyed(t, func(c *Config) {
@@ -47,8 +47,8 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 	}
 }
 
-// TestMetricsNeedARoleElsewhere: where clients need credentials and other machines can reach the metrics, these need the role metrics unless
-// auth.metrics says otherwise.
+// TestMetricsNeedARoleElsewhere: where clients need credentials and other machines can reach the metrics, the metrics
+// need the role metrics unless auth.metrics says otherwise.
 func TestMetricsNeedARoleElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		http, metrics, key, who string
@@ -77,8 +77,8 @@ func TestMetricsNeedARoleElsewhere(t *testing.T) {
 	}
 }
 
-// TestMetricsHosts: metrics.address answers under the names of the server only, so that a page whose name leads to it by a change of the DNS reads
-// nothing, and takes those of a configuration that is read again.
+// TestMetricsHosts: metrics.address answers only under the server's names, so that DNS rebinding reads nothing, and a
+// Reload changes the names.
 func TestMetricsHosts(t *testing.T) {
 	var cfg Config
 	k := startKeyed(t, func(c *Config) {
@@ -100,7 +100,7 @@ func TestMetricsHosts(t *testing.T) {
 	}
 	for _, host := range []string{"example.org", "models.svc", "10.1.2.3:8002", "127.0.0.1.example.org"} {
 		check("/metrics", host, 403)
-		check("/debug/pprof/", host, 403) // before its key is looked at
+		check("/debug/pprof/", host, 403) // before the check of the key
 	}
 	cfg.Hosts = []string{"example.org"}
 	if err := k.Reload(t.Context(), cfg); err != nil {

@@ -41,8 +41,7 @@ func TestMetricsSettings(t *testing.T) {
 	}
 }
 
-// TestUpgradesAreCountedAsSwitching checks the status of a WebSocket handshake in the
-// metrics, and that of one that is refused.
+// TestUpgradesAreCountedAsSwitching checks the metrics' status of an accepted and of a refused WebSocket handshake.
 func TestUpgradesAreCountedAsSwitching(t *testing.T) {
 	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
 	dial(t, s, "/v2/models/echo/stream")

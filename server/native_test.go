@@ -20,10 +20,10 @@ import (
 	"millrace/workers"
 )
 
-// nativeCalls are all calls of a client that need the role infer, with a model of any input.
+// nativeCalls are all client calls with the role infer, for a model of any input.
 var nativeCalls = []struct {
 	name  string
-	frame bool // it has a frame
+	frame bool // the call has a frame
 	call  func(ctx context.Context, c *native.Client, model string) error
 }{
 	{"Infer", true, func(ctx context.Context, c *native.Client, model string) error {
@@ -78,8 +78,8 @@ func (k *keyed) revoke(t *testing.T, name string) {
 	k.access.Recheck()
 }
 
-// TestNativeCredentials: a Go program acts for whom the credentials are of, in the forms of the protocols, and for nobody by others; they allow
-// nothing more when they are revoked or their session has ended.
+// TestNativeCredentials: a Go program gets the rights of valid credentials, in the forms of the protocols, and no
+// rights of invalid credentials; the rights end with a revocation or the end of the session.
 func TestNativeCredentials(t *testing.T) {
 	k := startKeyed(t, nil)
 	k.add(t, "gone", role.All, time.Time{})
@@ -145,7 +145,8 @@ func TestNativeCredentials(t *testing.T) {
 	}
 }
 
-// TestNativeWithoutAuth: where clients need no credentials, none are taken for somebody's, and a program may vouch for its users.
+// TestNativeWithoutAuth: where clients need no credentials, credentials identify nobody, and a program may name its
+// users.
 func TestNativeWithoutAuth(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Auth = config.Auth{} })
 	if _, err := k.Native().Authenticate(t.Context(), native.Credentials{Key: k.keys["all"]}); stream.CodeOf(err) != stream.Unauthenticated {
@@ -156,7 +157,8 @@ func TestNativeWithoutAuth(t *testing.T) {
 	}
 }
 
-// TestNativeRoles: each call needs its role, and the audit log has the loads and unloads of principals, and not those of the program.
+// TestNativeRoles: each call needs its role, and the audit log has loads and unloads by principals, and not by the
+// program.
 func TestNativeRoles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	k := startKeyed(t, func(c *Config) { c.Audit = file })
@@ -197,7 +199,8 @@ func TestNativeRoles(t *testing.T) {
 	}
 }
 
-// TestNativeModels: who is limited to some models may use no others, whether or not they are there, and does not see them.
+// TestNativeModels: a principal limited to some models can neither use nor see other models, whether or not the
+// models exist.
 func TestNativeModels(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.Models = append(c.Models, workers.Config{Name: "door-1", Source: "identity"})
@@ -224,8 +227,8 @@ func TestNativeModels(t *testing.T) {
 	}
 }
 
-// TestNativeQuotas: what a principal of a Go program is over its quotas of is refused, with the time after which to try again, or dropped; it is counted
-// as its, and the program itself has no quotas.
+// TestNativeQuotas: calls of a principal above its quotas are refused with the retry time, or dropped; the metrics
+// count the refusals under the principal, and the program itself has no quotas.
 func TestNativeQuotas(t *testing.T) {
 	var picture bytes.Buffer
 	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 640, 480)), nil); err != nil {
@@ -238,7 +241,7 @@ func TestNativeQuotas(t *testing.T) {
 	type quotaCase struct {
 		quota string
 		limit float64
-		takes int // so many calls, of which each further one is refused
+		takes int // number of allowed calls; the next calls are refused
 		call  func(ctx context.Context, c *native.Client, n int) error
 		keys  bool // for keys only: the call needs the role manage
 	}
@@ -345,8 +348,8 @@ func TestNativeQuotas(t *testing.T) {
 	}
 }
 
-// TestNativeStreamsEnd: a stream of a Go program ends, with the reason, when the key with which it was opened is revoked or has other rights, and those of
-// others go on.
+// TestNativeStreamsEnd: a stream of a Go program ends, with the reason, when its key is revoked or gets other rights;
+// other keys' streams continue.
 func TestNativeStreamsEnd(t *testing.T) {
 	k := startKeyed(t, nil)
 	names := []string{"gone", "changed", "expired", "stays"}
@@ -420,7 +423,8 @@ func TestNativeStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestNativeShare: the frames of one principal of a Go program that wait hold at most its share of the memory.
+// TestNativeShare: the waiting frames of one principal of a Go program use at most the principal's share of the
+// memory.
 func TestNativeShare(t *testing.T) {
 	const frame, share = 1<<20 - 1024, 8 // with its headroom, of 1 MiB
 	k := startKeyed(t, func(c *Config) { c.Memory = config.Memory{Budget: 16 << 20, ClientShare: 50} })

@@ -29,7 +29,7 @@ func onnxModel(t *testing.T, in, out []onnxfile.Value, constants []onnxfile.Tens
 	return path
 }
 
-// copies is a model that answers its input x as y.
+// copies is a model that returns its input x as y.
 func copies(t *testing.T, datatype int32, dims ...any) string {
 	return onnxModel(t, []onnxfile.Value{{Name: "x", Type: datatype, Dims: dims}}, []onnxfile.Value{{Name: "y", Type: datatype, Dims: dims}}, nil,
 		onnxfile.Node{Op: "Identity", Inputs: []string{"x"}, Outputs: []string{"y"}})
@@ -49,8 +49,8 @@ func postJSON(t *testing.T, url, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// Metadata, requests and answers have the shapes of the file, on every protocol. Tensors
-// without elements are run like others.
+// Metadata, requests and answers have the shapes of the file, on every protocol. Tensors without elements run like
+// others.
 func TestShapesOfTheFile(t *testing.T) {
 	models := []struct {
 		name, param string
@@ -141,7 +141,7 @@ func TestShapesOfTheFile(t *testing.T) {
 	}
 }
 
-// Numbers that are not finite are answered as the words that Python's json reads.
+// Answers write numbers that are not finite as the words accepted by Python's json.
 func TestNumbersThatAreNotFinite(t *testing.T) {
 	m, err := config.ParseModel("m=" + copies(t, onnxfile.Float32, "N", 4))
 	if err != nil {
@@ -159,7 +159,7 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 	}
 }
 
-// A model answers half floats in tensors of a size that depends on the input.
+// A model returns half floats in tensors whose size depends on the input.
 func TestHalfFloatsOfFreeSize(t *testing.T) {
 	m, err := config.ParseModel("half=" + copies(t, onnxfile.Float16, "N", "L"))
 	if err != nil {

@@ -44,8 +44,8 @@ models:
     source: DIR/version-RFB-320.onnx
 `
 
-// prepared is a picture as the detector's authors prepare it: stretched, and its
-// numbers less 127, by 128. Each pixel is the mean of those that it covers.
+// prepared is a picture prepared as by the detector's authors: stretched, with the mean of the covered pixels for
+// each pixel, minus 127, divided by 128.
 func prepared(img image.Image) stream.Tensor {
 	const width, height = 320, 240
 	b := img.Bounds()
@@ -84,7 +84,7 @@ func iou(a, b rect) float64 {
 	return both / (area(a) + area(b) - both)
 }
 
-// found counts the boxes of a that b has too, each once.
+// found counts the boxes of a with a match in b, each box of b once.
 func found(a, b []rect, least float64) int {
 	b, n := slices.Clone(b), 0
 	for _, r := range a {
@@ -98,8 +98,8 @@ func found(a, b []rect, least float64) int {
 	return n
 }
 
-// reference makes faces of the detector's tensors in the plainest way: the best
-// first, and none that covers half of a better one.
+// reference computes faces from the detector's tensors in the simplest way: the best first, without faces that cover
+// half of a better face.
 func reference(scores, boxes []float32, width, height int) (faces []rect) {
 	type candidate struct {
 		score float32
@@ -133,7 +133,7 @@ func rects(flat []float32) (out []rect) {
 	return out
 }
 
-// boxesOf reads them of a reply in JSON, of REST or WebSocket.
+// boxesOf reads the boxes of a JSON reply of REST or WebSocket.
 func boxesOf(t *testing.T, reply []byte) []rect {
 	t.Helper()
 	var r struct {
@@ -179,8 +179,8 @@ func floatsOf(r *stream.Result) map[string][]float32 {
 	return out
 }
 
-// The face detector returns the same by REST, WebSocket and the Go API: the result of a
-// simple reading of its tensors.
+// The face detector returns the same result by REST, WebSocket and the Go API: the result of a simple reading of its
+// tensors.
 func TestFacesOnEveryPath(t *testing.T) {
 	pictures, _ := filepath.Glob(fixtures + "/*.jpg")
 	if len(pictures) == 0 {
@@ -203,7 +203,7 @@ func TestFacesOnEveryPath(t *testing.T) {
 	c := dial(t, s, "/v2/models/faces/stream?policy=every")
 	defer c.Close()
 	all, same := 0, 0   // of plain tensors
-	total, kept := 0, 0 // of pictures, and of letterboxed ones
+	total, kept := 0, 0 // of stretched pictures, and of letterboxed pictures
 	for _, path := range pictures {
 		picture, err := os.ReadFile(path)
 		if err != nil {
@@ -266,8 +266,7 @@ func post(t *testing.T, s *server.Server, model string, picture []byte) (int, []
 	return r.StatusCode, b.Bytes()
 }
 
-// A configuration that does not fit its model ends the start, and the error describes
-// the model.
+// A configuration that does not fit its model fails the start, and the error describes the model.
 func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 	dir := t.TempDir()
 	for name, model := range map[string][]byte{"mlp": onnxfile.MLP(4, 8, 3, 2), "cnn": onnxfile.CNN(64, 48)} {

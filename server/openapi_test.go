@@ -25,8 +25,8 @@ import (
 	"millrace/workers"
 )
 
-// TestOpenAPI: the document is one of OpenAPI 3.1, the loaded models stand in it with
-// their tensors, and requests and replies of the server are as it says.
+// TestOpenAPI: the document is OpenAPI 3.1 and lists the loaded models with their tensors, and the server's requests
+// and replies match the document.
 func TestOpenAPI(t *testing.T) {
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
@@ -112,14 +112,14 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// routesOf reads the document, checks it against OpenAPI 3.1, and returns its routes.
+// routesOf parses the document, validates the document against OpenAPI 3.1, and returns its routes.
 func routesOf(t *testing.T, text string) routers.Router {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	document.Servers = nil // a relative address, with which the router matches no path
+	document.Servers = nil // the router matches no path below a relative address
 	if err := document.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +153,7 @@ func checkExchange(described routers.Router, req *http.Request, reply *http.Resp
 	return nil
 }
 
-// TestOpenAPIOfModels: the document follows the loaded models, and refuses what a model
-// does not take.
+// TestOpenAPIOfModels: the document follows the loaded models, and refuses requests that a model does not accept.
 func TestOpenAPIOfModels(t *testing.T) {
 	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
 	defer func() {
@@ -179,7 +178,7 @@ func TestOpenAPIOfModels(t *testing.T) {
 		}
 		_ = r.Body.Close()
 	}
-	post("/v2/repository/models/repeat/load") // which is decoupled
+	post("/v2/repository/models/repeat/load") // a decoupled model
 	if all := paths(); all["/v2/models/repeat/infer_stream"] == nil || all["/v2/models/repeat/infer"] != nil {
 		t.Error("a decoupled model is not described by infer_stream alone")
 	}

@@ -60,8 +60,8 @@ func TestNameOfTheServer(t *testing.T) {
 	}
 }
 
-// A model of the repository that cannot be loaded ends the start, as with Triton; with
-// exit_on_error off the others are served, and the index has the reason.
+// A model of the repository that fails to load fails the start, as with Triton; with exit_on_error off the server
+// serves the others, and the index has the reason.
 func TestUnloadableModelOfTheRepository(t *testing.T) {
 	dir := writeRepository(t, map[string]string{"good/config.pbtxt": `backend: "identity"`, "bad/config.pbtxt": `backend: "nothing"`})
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}}
@@ -88,8 +88,8 @@ func TestUnloadableModelOfTheRepository(t *testing.T) {
 	}
 }
 
-// A model of Triton's sequence batching gets the place of each request in its sequence: the
-// output is (x+start+end)*ready, where start is 10 and end 100, and id.
+// A model of Triton's sequence batching gets the position of each request in its sequence: the output is
+// (x+start+end)*ready, where start is 10 and end 100, and id.
 func TestControlInputs(t *testing.T) {
 	value := func(name string, of int32) onnxfile.Value {
 		return onnxfile.Value{Name: name, Type: of, Dims: []any{"N", 1}}
@@ -135,7 +135,7 @@ sequence_batching {
 	}
 }
 
-// A version that cannot be read does not end the start when another one is served.
+// An unreadable version does not fail the start when another version is served.
 func TestStartWithBadVersion(t *testing.T) {
 	small := string(onnxfile.Identity(onnxfile.Float32, "N", 2))
 	dir := writeRepository(t, map[string]string{"m/config.yaml": "versions: {all: true}", "m/1/model.onnx": small, "m/2/model.onnx": "torn", "m/3/empty": ""})
@@ -150,8 +150,8 @@ func TestStartWithBadVersion(t *testing.T) {
 	}
 }
 
-// A graph that comes into a polled repository before its model is loaded when that is there,
-// and the reason is logged once.
+// A graph that enters a polled repository before its model is loaded once the model exists, and the reason is logged
+// once.
 func TestPolledGraphBeforeItsModel(t *testing.T) {
 	dir := writeRepository(t, map[string]string{"a_graph/config.pbtxt": `
 		platform: "ensemble"

@@ -48,8 +48,8 @@ func senders(t *testing.T, s *server.Server) (all map[string]func([]byte) string
 	}, ws.Close
 }
 
-// pngOfSize is a gray picture with the size w by h in its header, padded to n bytes. It
-// has its pixels if they are 16 Mi at most, otherwise too few.
+// pngOfSize is a gray picture with size w by h in its header, padded to n bytes. Pictures up to 16 Mi pixels have all
+// pixels, larger pictures have too few.
 func pngOfSize(t *testing.T, w, h, n int) []byte {
 	t.Helper()
 	pixels := image.Rect(0, 0, w, h)
@@ -67,8 +67,8 @@ func pngOfSize(t *testing.T, w, h, n int) []byte {
 	return append(out, make([]byte, max(0, n-len(out)))...)
 }
 
-// A picture that takes more than a limit is refused over each protocol with an error that
-// names the setting, before its pixels are decoded; frames after it are answered.
+// A picture above a limit is refused over each protocol before its pixels are decoded, with an error that names the
+// setting; later frames are answered.
 func TestBoundsOfPicturesOverProtocols(t *testing.T) {
 	find := workers.Config{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}
 	good := pngOfSize(t, 20, 20, 0)
@@ -77,7 +77,7 @@ func TestBoundsOfPicturesOverProtocols(t *testing.T) {
 		limits ingest.Limits
 		budget int64
 		b      []byte
-		want   []string // each of them, over each protocol
+		want   []string // one text per protocol
 	}{
 		{"pixels", ingest.Limits{}, 0, pngOfSize(t, 20000, 20000, 0), []string{"too_large", "limits.max_pixels=67108864"}},
 		{"decoded pixels", ingest.Limits{}, 0, pngOfSize(t, 4097, 4096, 17000), []string{"too_large", "limits.max_decoded_pixels=16777216"}},
@@ -110,8 +110,8 @@ func TestBoundsOfPicturesOverProtocols(t *testing.T) {
 	}
 }
 
-// Memory of decoding is taken from the budget: without it a frame is dropped, or a
-// request is refused as overloaded, and it is answered when the memory is free again.
+// Memory for decoding comes from the budget: without memory a frame is dropped, or a request is refused as
+// overloaded; once memory is free, the request is answered.
 func TestDecodingWithoutMemory(t *testing.T) {
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Memory: config.Memory{Budget: 64 << 20},
 		Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})

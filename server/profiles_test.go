@@ -12,8 +12,7 @@ import (
 	"millrace/server"
 )
 
-// TestProfiles checks where profiles are served: at the metrics' own address, and only
-// when they are turned on.
+// TestProfiles: profiles are served only at metrics.address, and only when enabled.
 func TestProfiles(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:0", Pprof: on}})

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/role"
 )
 
-// TestProgramOfALimitedKey: a key that is limited to a program of several stages calls the program's routes, at the root, too, and not the
-// models of the stages by their own names.
+// TestProgramOfALimitedKey: a key limited to a program of several stages can call the program's routes, also at the
+// root, and not the models of the stages by name.
 func TestProgramOfALimitedKey(t *testing.T) {
 	for _, root := range []string{"", "svc"} {
 		file := filepath.Join(t.TempDir(), "keys.yaml")

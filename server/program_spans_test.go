@@ -19,8 +19,8 @@ import (
 	"millrace/workers"
 )
 
-// A span that a program's code opens is in the tree of the frame's span, under its run, in the trace and
-// with the parent that the program is told: for requests and for calls of routes.
+// A span opened by a program's code is in the span tree of the frame, below the frame's run, and has the parent
+// passed to the program: for requests and for calls of routes.
 func TestSpansOfPrograms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "service.py")
 	program := `import time

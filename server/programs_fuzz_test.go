@@ -28,7 +28,7 @@ func FuzzPartsOf(f *testing.F) {
 				t.Errorf("a configuration is called %q", c.Name)
 			}
 			seen[c.Name] = true
-			_ = c.Validate() // which Define calls
+			_ = c.Validate() // Define calls Validate
 		}
 	})
 }

@@ -34,7 +34,7 @@ func init() {
 }
 
 var (
-	stagedPort    atomic.Int64                // that a program asks for
+	stagedPort    atomic.Int64                // requested by a program
 	stagedReplace atomic.Pointer[func(error)] // Env.Replace of the last main process
 	stagedFails   atomic.Bool                 // stage "fail" does
 	stagedSlow    = make(chan struct{})       // of which stage "slow" takes one when its load begins, and one when it ends
@@ -45,8 +45,7 @@ type stagedSettings struct {
 	InstanceEnv []string `yaml:"instance_env" help:"variables"`
 }
 
-// staged is a program of several stages: its source is its description. A stage answers a
-// call with its name.
+// staged is a program of several stages with its description as source. A stage answers a call with its name.
 type staged struct {
 	workers.Base
 	stage   string
@@ -179,7 +178,7 @@ const twoStages = `a b
 {"stages": [{"name": "a", "stage": "one", "instances": 2, "max_batch": 8, "wait_ms": 5, "timeout_ms": 70000, "environment": [{"X": "1", "Y": "2"}, {}]}, {"name": "b", "stage": "two"}],
  "graphs": [{"name": "both", "steps": [{"stage": "a", "output": {"body": "middle"}}, {"name": "last", "stage": "b", "endpoint": "e", "input": {"body": "middle"}, "output": {"body": "result"}}]}]}`
 
-// TestStagesOfPrograms: they are loaded, replaced and unloaded with their program.
+// TestStagesOfPrograms: stages are loaded, replaced and unloaded with their program.
 func TestStagesOfPrograms(t *testing.T) {
 	s, file := startPrograms(t, twoStages, nil)
 	if got, want := s.loadedNames(), []string{"svc", "svc.a", "svc.b", "svc.both"}; !slices.Equal(got, want) {
@@ -219,7 +218,7 @@ func TestStagesOfPrograms(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	// A stage that could not be loaded is loaded by the next attempt, although the program is the same.
+	// After a failed load of a stage the next attempt loads the stage, although the program is unchanged.
 	write(t, file, "a d route\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "d", "stage": "fail"}], "graphs": [{"name": "route", "steps": [{"stage": "d"}]}]}`)
 	s.reload(t.Context(), "svc", nil)
 	for _, route := range []string{"d", "route"} {
@@ -238,7 +237,7 @@ func TestStagesOfPrograms(t *testing.T) {
 	}
 	write(t, file, "a c\n"+`{"stages": [{"name": "a", "stage": "one changed"}, {"name": "c", "stage": "three"}]}`)
 	s.reload(t.Context(), "svc", nil)
-	// A program that cannot be loaded changes nothing.
+	// A program with a failed load changes nothing.
 	write(t, file, "broken")
 	s.reload(t.Context(), "svc", nil)
 	if got := post(t, s, "/apps/svc/c"); got != "200 OK three" {
@@ -259,7 +258,7 @@ func TestStagesOfPrograms(t *testing.T) {
 	}
 }
 
-// TestDescriptionsOfPrograms: what cannot be is named.
+// TestDescriptionsOfPrograms: errors name invalid fields.
 func TestDescriptionsOfPrograms(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                          "cannot be read",
@@ -278,9 +277,9 @@ func TestDescriptionsOfPrograms(t *testing.T) {
 	}
 }
 
-// TestMainProcessReplaced: a planned replacement of the main process of the program at the root
-// ends nothing; when it has failed, the server ends with the reason, which is not that of the
-// program before it was loaded again.
+// TestMainProcessReplaced: a planned replacement of the main process of the program at the root does not end the
+// server; after a failure the server ends with the main process's reason, not with a reason from before the last
+// load.
 func TestMainProcessReplaced(t *testing.T) {
 	s, _ := startPrograms(t, "a\n"+`{"stages": [{"name": "a", "stage": "one"}]}`, func(c *Config) {
 		c.Programs.Root = "svc"
@@ -315,8 +314,8 @@ func TestMainProcessReplaced(t *testing.T) {
 	}
 }
 
-// TestReplicas multiplies the instances of programs only: of one with stages, those of the stages,
-// of which its graphs know, and not its main process.
+// TestReplicas: replicas multiply only instances of programs: in a program with stages, the stages' instances, which
+// its graphs then see, and not the main process.
 func TestReplicas(t *testing.T) {
 	s, file := startPrograms(t, twoStages, func(c *Config) {
 		c.Programs.Replicas = 3
@@ -376,7 +375,7 @@ func TestReplicas(t *testing.T) {
 	check("as it is", map[string]int{"svc": 1, "svc.a": 2, "svc.b": 3}, false)
 }
 
-// TestReplicasOfCommands: also a program that is no file but a command has replicas.
+// TestReplicasOfCommands: a program given by a command has replicas too.
 func TestReplicasOfCommands(t *testing.T) {
 	params := stream.Params{"command": "python3", "args": `["-m", "child"]`}
 	c := Replicate(config.Config{Programs: config.Programs{Replicas: 3}, Models: []workers.Config{
@@ -391,8 +390,7 @@ func TestReplicasOfCommands(t *testing.T) {
 	}
 }
 
-// TestProgramsLoadAtTheSameTime: a program with a stage that takes long to load does not hold up
-// another one.
+// TestProgramsLoadAtTheSameTime: a slow load of a program's stage does not delay another program.
 func TestProgramsLoadAtTheSameTime(t *testing.T) {
 	s, file := startPrograms(t, "a\n"+`{"stages": [{"name": "a", "stage": "one"}]}`, func(c *Config) {
 		quick := filepath.Join(filepath.Dir(c.Models[0].Source), "quick.staged")
@@ -425,11 +423,11 @@ func TestProgramsLoadAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestCallersThatLeave: the stages of a program are loaded and unloaded with it also when the
-// client that has asked for it leaves meanwhile; when the server drains, they are not.
+// TestCallersThatLeave: a program's stages are loaded and unloaded with the program also after the client has
+// disconnected, but not once the server drains.
 func TestCallersThatLeave(t *testing.T) {
 	drained := make(chan error, 1)
-	t.Cleanup(func() { // behind that of startPrograms
+	t.Cleanup(func() { // runs after the cleanup of startPrograms
 		if err := <-drained; stream.CodeOf(err) != stream.Draining {
 			t.Errorf("a load while the server drains: %v", err)
 		}
@@ -444,7 +442,7 @@ func TestCallersThatLeave(t *testing.T) {
 		stagedSlow <- struct{}{}
 		leave()
 		stagedSlow <- struct{}{}
-		<-done // may be that it has left
+		<-done // the client may have disconnected
 		if got := s.loadedNames(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q are loaded, want %q", doing, got, want)
 		}
@@ -463,7 +461,7 @@ func TestCallersThatLeave(t *testing.T) {
 	stagedSlow <- struct{}{}
 }
 
-// TestPartsThatStay: a stage that could not be unloaded is unloaded by the next change.
+// TestPartsThatStay: the next change unloads a stage whose unload failed.
 func TestPartsThatStay(t *testing.T) {
 	s, file := startPrograms(t, "a\n"+`{"stages": [{"name": "a", "stage": "one"}, {"name": "b", "stage": "two"}, {"name": "c", "stage": "lingers"}]}`, nil)
 	write(t, file, "a\n"+`{"stages": [{"name": "a", "stage": "one"}]}`)
@@ -521,8 +519,8 @@ func TestRootFails(t *testing.T) {
 	}
 }
 
-// TestRootListens: the program at the root is also served at the address that it asks for,
-// unless the server has its port already.
+// TestRootListens: the program at the root is also served at its requested address, unless the server already has the
+// port.
 func TestRootListens(t *testing.T) {
 	s, _ := startPrograms(t, "listen\n{}", func(c *Config) { c.Programs.Root, c.Insecure = "svc", true })
 	all := s.Listeners()
@@ -570,7 +568,7 @@ func TestRootListens(t *testing.T) {
 	}
 }
 
-// TestStageFails: a program of which a stage cannot be loaded ends the start with the reason.
+// TestStageFails: a program with a failed stage fails the start with the reason.
 func TestStageFails(t *testing.T) {
 	stagedFails.Store(true)
 	file := filepath.Join(t.TempDir(), "svc.staged")
@@ -584,8 +582,8 @@ func TestStageFails(t *testing.T) {
 	}
 }
 
-// TestStageOfARepositoryFails: a program of the repository of which a stage cannot be loaded ends
-// the start with the reason, unless exit_on_error is off.
+// TestStageOfARepositoryFails: a program of the repository with a failed stage fails the start with the reason,
+// unless exit_on_error is off.
 func TestStageOfARepositoryFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "svc", "1"), 0o700); err != nil {

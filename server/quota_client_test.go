@@ -24,18 +24,19 @@ import (
 	"millrace/workers"
 )
 
-// quotaClient is a client of a server that has a key, and counts what it is refused because of quotas.
+// quotaClient is a client with a key, and counts the refusals due to quotas.
 type quotaClient struct {
 	t        *testing.T
 	k        *keyed
 	key      string
 	stub     inferencepb.GRPCInferenceServiceClient
-	requests int            // that were not refused by the quota of requests
+	requests int            // not refused by the quota of requests
 	refused  map[string]int // by quota
-	frames   int            // that were answered
+	frames   int            // answered frames
 }
 
-// startQuotas starts a server, whose rates allow in an hour at once what they allow in it, and returns a client for each name, with its quotas.
+// startQuotas starts a server whose rates allow the whole hour's amount as a burst, and returns a client for each
+// name, with the name's quotas.
 func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*Config)) (*keyed, map[string]*quotaClient) {
 	t.Helper()
 	k := startKeyed(t, func(c *Config) {
@@ -61,10 +62,10 @@ func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*C
 	return k, all
 }
 
-// perHour is the rate that allows n in an hour.
+// perHour is the rate for n in an hour.
 func perHour(n float64) float64 { return n / 3600 }
 
-// told counts an error of HTTP, of which it checks the header, and returns its quota; "" = it is none.
+// told counts an HTTP error, checks its header, and returns its quota; "" = no quota error.
 func (c *quotaClient) told(r *http.Response, body []byte) string {
 	c.t.Helper()
 	if r.StatusCode != http.StatusTooManyRequests {
@@ -86,7 +87,7 @@ func (c *quotaClient) told(r *http.Response, body []byte) string {
 	return quota
 }
 
-// count counts an error with a text by its quota.
+// count counts an error text by its quota.
 func (c *quotaClient) count(text string) string {
 	c.t.Helper()
 	_, rest, found := strings.Cut(text, "quotas.")
@@ -136,7 +137,7 @@ func (c *quotaClient) context() context.Context {
 	return metadata.AppendToOutgoingContext(c.t.Context(), access.KeyName, c.key)
 }
 
-// called counts the error of a call of gRPC, of which it checks when to try again.
+// called counts the error of a gRPC call, and checks its retry time.
 func (c *quotaClient) called(err error) {
 	c.t.Helper()
 	if err == nil {
@@ -166,7 +167,7 @@ func (c *quotaClient) call() {
 	}
 }
 
-// dial opens a WebSocket; nil = it was refused.
+// dial opens a WebSocket; nil = refused.
 func (c *quotaClient) dial(path string) *websocket.Conn {
 	c.t.Helper()
 	ws, r, err := websocket.DefaultDialer.Dial("ws://"+c.k.Addr("http")+path, http.Header{access.KeyName: {c.key}})

@@ -48,7 +48,7 @@ func (k *keyed) figures(t *testing.T) string {
 	return string(text)
 }
 
-// figure returns one value of metrics; -1 = it is not there.
+// figure returns a value of the metrics; -1 = missing.
 func figure(metrics, series string) float64 {
 	_, rest, found := strings.Cut("\n"+metrics, "\n"+series+" ")
 	if !found {
@@ -62,7 +62,7 @@ func figure(metrics, series string) float64 {
 	return n
 }
 
-// checkFigures compares what a client was told with the metrics.
+// checkFigures compares the client's counts with the metrics.
 func (c *quotaClient) checkFigures(name string) {
 	c.t.Helper()
 	all := c.k.figures(c.t)
@@ -78,7 +78,7 @@ func (c *quotaClient) checkFigures(name string) {
 	}
 }
 
-// holds waits until the metrics say that a client holds so many of a quota.
+// holds waits until the metrics report a client's use of a quota.
 func (c *quotaClient) holds(name, quota string, want float64) {
 	c.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -92,8 +92,8 @@ func (c *quotaClient) holds(name, quota string, want float64) {
 	}
 }
 
-// TestQuotas: what a client is over its quotas of is refused over every protocol, with the time after which to try again, or dropped with its
-// reason, other clients are served, and the metrics have the same counts as the clients.
+// TestQuotas: requests above a client's quotas are refused over every protocol, with the retry time, or dropped with
+// the reason; other clients are served, and the metrics match the clients' counts.
 func TestQuotas(t *testing.T) {
 	k, all := startQuotas(t, map[string]map[string]float64{
 		"requests": {"requests": perHour(5)},
@@ -119,7 +119,7 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("%d of requests refused, %d frames", c.refused["requests"], c.frames)
 	}
 	c.checkFigures("requests")
-	// Frames: one-shot requests, a stream of gRPC requests, and streams, which drop them.
+	// Frames: one-shot requests, a stream of gRPC requests, and streams, which drop frames.
 	c = all["frames"]
 	c.infer()
 	c.call()
@@ -188,10 +188,11 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("%d frames, %d refused for their bytes", c.frames, c.refused["bytes"])
 	}
 	c.checkFigures("bytes")
-	// What is open at once.
+	// The limits of concurrent sessions and streams.
 	c = all["open"]
 	first := c.dial("/v2/stream?model=echo")
-	c.holds("open", "streams", 1) // which it opens after the handshake, perhaps later than the second one would
+	// the stream opens after the handshake, perhaps after a stream of the second session
+	c.holds("open", "streams", 1)
 	second := c.dial("/v2/stream?model=echo")
 	if second == nil {
 		t.Fatal("the second session was refused")
@@ -207,7 +208,7 @@ func TestQuotas(t *testing.T) {
 	c.called(err)
 	second.Close()
 	c.holds("open", "sessions", 1)
-	second = c.dial("/v2/stream?model=echo") // which ends soon: it gets no stream
+	second = c.dial("/v2/stream?model=echo") // gets no stream and ends soon
 	if second == nil {
 		t.Fatal("the place of a session was not given back")
 	}
@@ -219,7 +220,7 @@ func TestQuotas(t *testing.T) {
 	c.holds("open", "sessions", 0)
 	c.holds("open", "streams", 0)
 	c.checkFigures("open")
-	// Others do not notice.
+	// Other clients are not affected.
 	c = all["good"]
 	for range 20 {
 		c.infer()
@@ -231,7 +232,7 @@ func TestQuotas(t *testing.T) {
 	c.checkFigures("good")
 }
 
-// TestQuotaOfSessionsAtOnce: further WebSockets are refused before they are connected, and a page is told why.
+// TestQuotaOfSessionsAtOnce: WebSockets above the quota are refused before the upgrade, and a page gets the reason.
 func TestQuotaOfSessionsAtOnce(t *testing.T) {
 	_, all := startQuotas(t, map[string]map[string]float64{"c": {"sessions": 2}}, nil)
 	c := all["c"]
@@ -264,7 +265,8 @@ func TestQuotaOfSessionsAtOnce(t *testing.T) {
 	c.checkFigures("c")
 }
 
-// TestQuotaOfRegions: a client registers so many regions of shared memory, over both protocols together, and leaves room for those of others.
+// TestQuotaOfRegions: a client's quota of shared memory regions spans both protocols, and other clients can still
+// register regions.
 func TestQuotaOfRegions(t *testing.T) {
 	k, all := startQuotas(t, map[string]map[string]float64{"bad": {"regions": 2}, "good": nil}, func(c *Config) { c.Limits.MaxRegions = 3 })
 	key, _ := memoryOf(t, "mine")
@@ -290,7 +292,8 @@ func TestQuotaOfRegions(t *testing.T) {
 	}
 }
 
-// TestQuotaOfPulls: a client has so many videos pulled at once, also of servers that say nothing, and others keep their places.
+// TestQuotaOfPulls: a client's quota of concurrent video pulls includes silent servers, and other clients can still
+// pull.
 func TestQuotaOfPulls(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and answers nothing
 	if err != nil {
@@ -327,7 +330,7 @@ func TestQuotaOfPulls(t *testing.T) {
 	second.isPulled(connections)
 }
 
-// pulledVideo is a WebSocket for which the server pulls a video.
+// pulledVideo is a WebSocket whose video the server pulls.
 type pulledVideo struct {
 	*testing.T
 	ws      *websocket.Conn
@@ -365,8 +368,8 @@ func (v *pulledVideo) write(text string) {
 	}
 }
 
-// isPulled waits until the server has connected to the address. An ffmpeg that is not ready in time, as under load, is
-// started again.
+// isPulled waits until the server has connected to the address. A late ffmpeg, for example under load, is started
+// again.
 func (v *pulledVideo) isPulled(connections <-chan net.Conn) {
 	v.Helper()
 	for {
@@ -384,7 +387,8 @@ func (v *pulledVideo) isPulled(connections <-chan net.Conn) {
 	}
 }
 
-// TestQuotaOfWatchers: a client watches so many server streams at once, in whatever form, and others keep their places.
+// TestQuotaOfWatchers: a client's quota of watched server streams covers every form of watching, and other clients
+// can still watch.
 func TestQuotaOfWatchers(t *testing.T) {
 	_, all := startQuotas(t, map[string]map[string]float64{"c": {"watchers": 1}, "other": nil}, func(c *Config) { c.Sources.AllowPrivate = true })
 	c := all["c"]
@@ -412,7 +416,8 @@ func TestQuotaOfWatchers(t *testing.T) {
 	}
 }
 
-// TestTicketsOfAKey: a key has so many tickets, wherever its requests come from, here through a proxy, and others get theirs.
+// TestTicketsOfAKey: a key's limit of tickets holds for all addresses of its requests, here through a proxy, and
+// other keys get tickets.
 func TestTicketsOfAKey(t *testing.T) {
 	k, all := startQuotas(t, map[string]map[string]float64{"greedy": nil, "other": nil}, nil)
 	mint := func(c *quotaClient) int {
@@ -455,7 +460,7 @@ func TestQuotaOfLoads(t *testing.T) {
 	if made != 3 || c.refused["endpoints"] != 17 {
 		t.Errorf("%d endpoints were made, %v refused", made, c.refused)
 	}
-	if n := len(k.models.Groups()); n != 4 { // with the configured one
+	if n := len(k.models.Groups()); n != 4 { // with the configured model
 		t.Errorf("%d endpoints", n)
 	}
 	c.checkFigures("bad")
@@ -482,11 +487,11 @@ func TestQuotaOfLoads(t *testing.T) {
 	c.checkFigures("slow")
 }
 
-// Of the kind of worker flawed: the first is closed when one starts and FlawedGate is set, which it then waits for.
+// The worker kind flawed closes FlawedBegun at a start with FlawedGate set, and then waits for FlawedGate.
 var FlawedBegun, FlawedGate chan struct{}
 
-// TestQuotaOfEndpoints: endpoints count that a failed load has made, and those of a client that has left before they were made; at the bound what is
-// loaded already can be loaded again.
+// TestQuotaOfEndpoints: the quota includes endpoints made by a failed load, and endpoints of a client that
+// disconnected during the load; at the quota a client can still reload loaded models.
 func TestQuotaOfEndpoints(t *testing.T) {
 	k, all := startQuotas(t, map[string]map[string]float64{"fails": {"endpoints": 2}, "again": {"endpoints": 1}, "left": {"endpoints": 1}}, nil)
 	if err := k.models.Define(workers.Config{Name: "pair", Version: "1", Kind: "flawed"}, workers.Config{Name: "pair", Version: "2", Kind: "flawed", Params: stream.Params{"second": true}}); err != nil {
@@ -513,7 +518,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 			t.Errorf("%d: %s, want %s; %d are held", i, got, want, holds("fails"))
 		}
 	}
-	if n := len(k.models.Groups()); n != 3 { // with the configured one
+	if n := len(k.models.Groups()); n != 3 { // with the configured model
 		t.Errorf("%d groups", n)
 	}
 	if got := load("fails", "pair", `"flaw":2`); got != "internal" {
@@ -542,7 +547,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	}
 }
 
-// TestQuotasOfAddresses: clients without credentials have the quotas of their address, behind a trusted proxy that of the address which it names.
+// TestQuotasOfAddresses: clients without credentials have the quotas of their address; behind a trusted proxy, of the
+// address named by the proxy.
 func TestQuotasOfAddresses(t *testing.T) {
 	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Quotas: access.Quotas{Requests: perHour(3), Burst: time.Hour},
 		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
@@ -567,7 +573,7 @@ func TestQuotasOfAddresses(t *testing.T) {
 		return r.StatusCode
 	}
 	for _, c := range []struct {
-		from []string // one client
+		from []string // addresses of one client
 	}{
 		{[]string{"", "", "", ""}}, // the proxy itself
 		{[]string{"192.0.2.1", "192.0.2.7, 192.0.2.1", "192.0.2.1:80", "192.0.2.1"}},
@@ -605,7 +611,7 @@ func TestQuotasOfAddresses(t *testing.T) {
 	}
 }
 
-// TestQuotasAreReadAgain: a change of the file of keys changes the quotas of a key, whose use stays.
+// TestQuotasAreReadAgain: a change of the keys' file changes a key's quotas and keeps the counted use.
 func TestQuotasAreReadAgain(t *testing.T) {
 	k, all := startQuotas(t, map[string]map[string]float64{"c": {"requests": perHour(2)}}, nil)
 	c := all["c"]

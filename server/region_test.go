@@ -97,8 +97,8 @@ func endingOf(t *testing.T, c *websocket.Conn) (e ending) {
 	}
 }
 
-// Results for a region are in pixels of the whole frame: digits are where the clip has
-// them. A bad region fails only its frame.
+// Results for a region use the pixels of the whole frame: digits are at their places in the clip. A bad region fails
+// only its frame.
 func TestRegions(t *testing.T) {
 	dir := t.TempDir()
 	for name, b := range map[string][]byte{"spotter.onnx": spotter.Model, "clip.mp4": spotter.Clip} {

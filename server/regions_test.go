@@ -26,7 +26,7 @@ import (
 	"millrace/internal/role"
 )
 
-// memoryOf makes a POSIX shared memory, which ends with the test, and returns its key.
+// memoryOf creates a POSIX shared memory until the end of the test, and returns its key.
 func memoryOf(t *testing.T, content string) (key, path string) {
 	t.Helper()
 	f, err := os.CreateTemp(shm.Folder, "millrace-test-")
@@ -136,7 +136,7 @@ func (x *sharer) unregister(name string) string {
 	return x.rest("POST", "/v2/systemsharedmemory/region/"+name+"/unregister", "")
 }
 
-// regions returns the names of the regions, or of the one with a name, or the error.
+// regions returns the names of the regions, or of the named region, or the error.
 func (x *sharer) regions(name string) (out string) {
 	x.t.Helper()
 	var names []string
@@ -170,8 +170,8 @@ func (x *sharer) regions(name string) (out string) {
 	return strings.Join(names, " ")
 }
 
-// infer sends what is in one region to door-1, which answers its inputs, or a text if from is "", and returns the answer, which is in
-// the region to if that is not "".
+// infer sends the content of the region from to door-1, which returns its inputs, or a text if from is "", and
+// returns the answer, read from the region to unless to is "".
 func (x *sharer) infer(from, to string, streamed bool) (out string) {
 	x.t.Helper()
 	if !x.grpc {
@@ -215,7 +215,7 @@ func (x *sharer) infer(from, to string, streamed bool) (out string) {
 			if s, err = c.ModelStreamInfer(ctx); err != nil {
 				return err
 			}
-			if err = s.Send(in); err != nil && err != io.EOF { // a call that is refused: Recv says why
+			if err = s.Send(in); err != nil && err != io.EOF { // Recv returns the reason of a refusal
 				return err
 			}
 			var a *inferencepb.ModelStreamInferResponse
@@ -237,8 +237,8 @@ func (x *sharer) infer(from, to string, streamed bool) (out string) {
 	return e + out
 }
 
-// TestRegionsOfClients: over each protocol, a region of shared memory is there for the client that has registered it only: to others, with whatever
-// role, it is as if it did not exist, and its memory cannot be registered by them.
+// TestRegionsOfClients: over each protocol only the client that registered a shared memory region can use the region:
+// to other clients of any role the region seems not to exist, and other clients cannot register its memory.
 func TestRegionsOfClients(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Models[0].Name = "door-1" })
 	for _, name := range []string{"a", "b"} {
@@ -312,7 +312,7 @@ func TestRegionsOfClients(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAll: who manages the server lists and unregisters the regions of all clients by saying so.
+// TestRegionsOfAll: a client with the role manage can list and unregister the regions of all clients on request.
 func TestRegionsOfAll(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Models[0].Name = "door-1" })
 	entry := map[string]*sharer{}
@@ -380,7 +380,7 @@ func TestRegionsOfAll(t *testing.T) {
 	}
 }
 
-// TestRegionsBehindAProxy: a request with a header of a proxy is not that of a client on this machine, wherever the proxy is, and whatever its key.
+// TestRegionsBehindAProxy: a request with a proxy's header is not local, for any address of the proxy and any key.
 func TestRegionsBehindAProxy(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.Models[0].Name = "door-1" })
 	key, path := memoryOf(t, "mine")
@@ -413,8 +413,8 @@ func TestRegionsBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestRegionsWithoutCredentials: where clients need none, those of all addresses have the same regions, and so has one that registers
-// them at the management address.
+// TestRegionsWithoutCredentials: where clients need no credentials, clients of all addresses share the regions, also
+// regions registered at the management address.
 func TestRegionsWithoutCredentials(t *testing.T) {
 	k := startKeyed(t, func(c *Config) {
 		c.Auth.Keys, c.Models[0].Name = "", "door-1"
@@ -438,7 +438,8 @@ func TestRegionsWithoutCredentials(t *testing.T) {
 	}
 }
 
-// TestRegionsOfFormerUsers: a user does not have the regions of a former one of the same name, nor does the memory of these stay claimed.
+// TestRegionsOfFormerUsers: a user has no access to regions of a removed user with the same name, and the removed
+// user's memory becomes free.
 func TestRegionsOfFormerUsers(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users.yaml")
 	k := startKeyed(t, func(c *Config) {
@@ -447,7 +448,7 @@ func TestRegionsOfFormerUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// login makes the only user, and returns who has logged in.
+	// login creates the only user, and returns the user's logged-in client.
 	login := func(password string) *sharer {
 		t.Helper()
 		if err := access.WriteUsers(users, []access.User{{Name: "eva", Password: access.HashPassword(password), Grant: access.Grant{Roles: role.All.Names()}}}); err != nil {

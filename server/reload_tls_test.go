@@ -10,7 +10,8 @@ import (
 	"millrace/config"
 )
 
-// TestBrokenCertificateIsLogged: a certificate that cannot be read again stays in use, and the log says so.
+// TestBrokenCertificateIsLogged: an unreadable new certificate leaves the old certificate in use, and the log reports
+// the error.
 func TestBrokenCertificateIsLogged(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", dir)

@@ -12,8 +12,7 @@ import (
 	"millrace/internal/openapi"
 )
 
-// TestRoutesAreDescribed: the OpenAPI document has every route that the HTTP listener
-// serves, and no other.
+// TestRoutesAreDescribed: the OpenAPI document has exactly the routes of the HTTP listener.
 func TestRoutesAreDescribed(t *testing.T) {
 	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off})
 	if err != nil {
@@ -32,8 +31,7 @@ func TestRoutesAreDescribed(t *testing.T) {
 	}
 }
 
-// TestCallsAreDocumented: the table of calls in the documentation has each route and each
-// method of the protocol, and no other.
+// TestCallsAreDocumented: the documentation's table of calls has exactly the routes and methods of the protocol.
 func TestCallsAreDocumented(t *testing.T) {
 	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off})
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// ffmpeg is confined where it can be, unless the setting says otherwise, and the log says where it cannot.
+// ffmpeg is confined where the kernel supports confinement, unless the setting says otherwise; the log reports
+// missing support.
 func TestSandboxSetting(t *testing.T) {
 	lacks := errors.New("the kernel has no Landlock")
 	for _, c := range []struct {
@@ -41,7 +42,7 @@ func TestSandboxSetting(t *testing.T) {
 	}
 }
 
-// The same for programs, which are not confined unless the setting says so, and which cannot be let write to secrets of the server.
+// Programs are confined only if the setting says so, and never get write access to the server's secrets.
 func TestConfineSetting(t *testing.T) {
 	lacks := errors.New("the kernel has no Landlock")
 	for _, c := range []struct {

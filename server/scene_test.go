@@ -30,22 +30,21 @@ import (
 	"millrace/workers"
 )
 
-// scripted is a worker that ends each frame as the scene of its model says.
+// scripted is a worker that ends each frame as its model's scene prescribes.
 type scripted struct {
 	workers.Base
 	scene *scene
 }
 
-// scene is one model of TestToldIsCounted: what its frames do, and what their client was
-// told of them.
+// scene is one model of TestToldIsCounted: the script of its frames, and the endings seen by their client.
 type scene struct {
 	*testing.T
 	s       *server.Server
 	model   string
-	app     bool          // it has routes
+	app     bool          // has routes
 	lines   string        // the file of its server stream
-	bySeq   []string      // what frame n does; beyond it, what its bytes say
-	running chan struct{} // a frame that is held has begun to run
+	bySeq   []string      // script of frame n; later frames follow their bytes
+	running chan struct{} // a held frame is running
 	gate    chan struct{} // lets a held frame go on
 
 	mu   sync.Mutex
@@ -99,7 +98,7 @@ func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 			r.Emit([]stream.Tensor{part}, nil)
 		}
 	case "not utf-8":
-		y.Datatype, y.Data = stream.Bytes, []byte{1, 0, 0, 0, 0xff} // which JSON cannot carry
+		y.Datatype, y.Data = stream.Bytes, []byte{1, 0, 0, 0, 0xff} // not encodable in JSON
 	case "hold":
 		w.scene.running <- struct{}{}
 		<-w.scene.gate
@@ -108,7 +107,7 @@ func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// tell notes n endings that the client was told.
+// tell records n endings seen by the client.
 func (c *scene) tell(n int, ending ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +125,7 @@ func (c *scene) inFlight(n int) {
 	}
 }
 
-// unload unloads the model while frames are held or wait; they are let go when the
-// unloading has begun.
+// unload unloads the model while frames are held or wait, and releases the held frames once the unload has begun.
 func (c *scene) unload(began func() bool) {
 	done := make(chan error, 1)
 	go func() { done <- c.s.Models().Unload(context.Background(), c.model, "") }()
@@ -147,14 +145,14 @@ func (c *scene) until(what string, ok func() bool) {
 	}
 }
 
-// counted returns the series of the scene's model that are not 0.
+// counted returns the series of the scene's model above 0.
 func (c *scene) counted() map[string]int { return countsOf(c.T, c.s, c.model) }
 
-// statistics checks those of the protocol against /metrics, for each version that is
-// loaded, and, when one has had all of the scene's frames, against what its client was told.
+// statistics compares the protocol's statistics with /metrics for each loaded version and, when one version ran all
+// frames of the scene, with the endings seen by its client.
 func (c *scene) statistics(left bool) {
 	r, err := c.grpcClient().ModelStatistics(context.Background(), &pb.ModelStatisticsRequest{Name: c.model})
-	if status.Code(err) == codes.NotFound { // the scene has unloaded it
+	if status.Code(err) == codes.NotFound { // the scene has unloaded the model
 		return
 	}
 	if err != nil {
@@ -180,7 +178,7 @@ func (c *scene) statistics(left bool) {
 		if success != counts["result"]-unsendable || success+fail != endings(counts) || success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
 			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success, fail, listing(counts))
 		}
-		// The run of a frame whose client has left ends after the frame.
+		// The run of a frame of a disconnected client ends after the frame.
 		differs := c.tritonMetrics(st)
 		for end := time.Now().Add(20 * time.Second); len(differs) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			again, err := c.grpcClient().ModelStatistics(context.Background(), &pb.ModelStatisticsRequest{Name: c.model, Version: st.Version})
@@ -198,8 +196,8 @@ func (c *scene) statistics(left bool) {
 	}
 }
 
-// seriesOf returns the lines at /metrics that have the model's name as label. The rest of
-// them, those of many other models, is not searched, which is slow with the race detector.
+// seriesOf returns the lines of /metrics with the model's name as label. seriesOf does not search the lines of other
+// models, because the search is slow under the race detector.
 func seriesOf(t *testing.T, s *server.Server, model string) string {
 	t.Helper()
 	_, text := get(t, s, "/metrics")
@@ -299,11 +297,11 @@ func countsOf(t *testing.T, s *server.Server, model string, version ...string) m
 	return out
 }
 
-// asError is how one-shot requests are told a drop.
+// asError maps a drop to the error of one-shot requests.
 var asError = map[string]string{"stale": "timeout", "memory": "overloaded", "closed": "canceled"}
 
-// tellable returns what the clients of frames with these counts have been told; queued is
-// that frames are stale by the time-out of the queue.
+// tellable returns the endings seen by the clients of frames with these counts; queued means frames are stale by the
+// queue's timeout.
 func tellable(counts map[string]int, oneShot, queued bool) map[string]int {
 	told := map[string]int{}
 	for name, n := range counts {
@@ -338,7 +336,7 @@ func listing(counts map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// reply is a message of each WebSocket protocol, as far as an ending says what it is.
+// reply is a message of each WebSocket protocol, reduced to its ending.
 type toldReply struct {
 	Type    string
 	Seq     *uint64
@@ -355,7 +353,7 @@ type toldReply struct {
 	ModelName string `json:"model_name"`
 }
 
-// tally notes what a message tells, and returns it with the number of endings in it.
+// tally records the endings in a message, and returns the message with the number of its endings.
 func (c *scene) tally(b []byte) (m toldReply, endings int) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		c.Errorf("%s: %v", b, err)
@@ -389,7 +387,7 @@ type socket struct {
 	*websocket.Conn
 	c      *scene
 	seq    uint64 // of the last frame of millrace.v1
-	resume string // its session's newest token
+	resume string // the session's newest token
 }
 
 // plain opens a stream in plain mode.
@@ -470,7 +468,7 @@ func (w *socket) expect(kind string) toldReply {
 // rest sends a request.
 func (c *scene) rest(query, body string) { c.post(query, "application/octet-stream", body) }
 
-// cutBody sends half of a body, so much that the server begins to read it, and closes the sending side.
+// cutBody sends half of a body, enough for the server to begin reading, and closes the sending side.
 func (c *scene) cutBody(path string) {
 	const size = 200_000
 	conn, err := net.Dial("tcp", c.s.Addr("http"))
@@ -574,13 +572,13 @@ func (c *scene) queueFull(send func(what string)) {
 	wg.Wait()
 }
 
-// queueTimes lets a request's own time-out end while another runs, and that one has a
-// priority. A negative time-out is refused.
+// queueTimes lets the timeout of a queued request expire while another request with a priority runs. A negative
+// timeout is refused.
 func (c *scene) queueTimes(send func(what string, priority, timeout int)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { send("hold", 1, 0) })
 	c.held()
-	send("ok", 0, 1000) // it is answered while the other one runs
+	send("ok", 0, 1000) // answered while the other request runs
 	send("ok", 0, -1)
 	c.inFlight(1)
 	close(c.gate)
@@ -599,7 +597,7 @@ func (c *scene) call(ctx context.Context, body string) {
 	c.tell(1, "result")
 }
 
-// nativeStream opens a native stream. send sends a frame, and tells when it is refused.
+// nativeStream opens a native stream. send sends a frame, and records a refusal.
 func (c *scene) nativeStream(p stream.Policy) (send func(what string), end, flush func()) {
 	c.Helper()
 	done := make(chan struct{})
@@ -632,7 +630,7 @@ func (c *scene) nativeStream(p stream.Policy) (send func(what string), end, flus
 	return send, func() { st.Close(stream.ByClient); <-done }, st.Flush
 }
 
-// pull sends a call for the video and reads its replies.
+// pull sends a call for the video and reads the replies.
 func (c *scene) pull(url, query string) {
 	c.Helper()
 	w := &socket{Conn: dial(c.T, c.s, "/models/infer?"+query), c: c}
@@ -645,8 +643,8 @@ func (c *scene) pull(url, query string) {
 	}
 }
 
-// stream reads what the server stream of the model, which reads a folder, has told: the
-// lines of its file, and for its drops, which have no lines, its report.
+// stream counts the endings of the model's server stream, which reads a folder: the lines of its file, and drops,
+// without lines, from its report.
 func (c *scene) stream() {
 	c.Helper()
 	var r struct {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSecurityTable: each test that docs/attacks.md names is in the package it names.
+// TestSecurityTable: each test named in docs/attacks.md exists in the named package.
 func TestSecurityTable(t *testing.T) {
 	text, err := os.ReadFile("../docs/attacks.md")
 	if err != nil {

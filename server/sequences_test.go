@@ -17,8 +17,8 @@ import (
 	"millrace/workers"
 )
 
-// TestSequencesOfClients: over each protocol, a key neither continues nor ends the sequence of another one, and holds a place of its
-// quota for each that it has.
+// TestSequencesOfClients: over each protocol, a key can neither continue nor end another key's sequence, and each
+// open sequence uses the key's quota.
 func TestSequencesOfClients(t *testing.T) {
 	_, all := startQuotas(t, map[string]map[string]float64{"a": nil, "b": nil, "c": {"streams": 2}}, func(cfg *Config) {
 		cfg.Models = []workers.Config{{Name: "sum", Kind: "summing", Sequences: stream.Sequences{Idle: time.Hour}}}

@@ -16,16 +16,15 @@ import (
 	"millrace/workers"
 )
 
-// TestMain checks for leaks. fasthttp keeps a clock for its Date header, and a
-// sweeper for each server that ends at its next look, up to ten seconds later.
+// TestMain checks for leaks. fasthttp keeps a clock for its Date header, and for each server a sweeper that ends up
+// to ten seconds later.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// run starts a server on free ports; the returned function ends it and returns
-// what Run returned.
+// run starts a server on free ports; the returned function stops the server and returns Run's result.
 func run(t *testing.T, models ...workers.Config) (*server.Server, func() error) {
 	t.Helper()
 	return runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: models})

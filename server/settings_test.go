@@ -13,8 +13,8 @@ import (
 	"millrace/workers"
 )
 
-// TestSettingsOfTheProtocol: the extensions logging and trace change the log's level and
-// the share of traces, and refuse what they cannot change by its name.
+// TestSettingsOfTheProtocol: the extensions logging and trace change the log's level and the ratio of traces, and
+// refuse other settings by name.
 func TestSettingsOfTheProtocol(t *testing.T) {
 	s, end := run(t, workers.Config{Name: "echo", Source: "identity"})
 	defer func() {

@@ -24,16 +24,16 @@ import (
 	"millrace/stream"
 )
 
-// soakStreams are the server streams in a soak: one of the configuration that stays,
-// and others that requests add and remove, of cameras that fail often.
+// soakStreams are the server streams in a soak: one permanent stream of the configuration, and streams of failing
+// cameras that requests add and remove.
 type soakStreams struct {
 	*soaking
 	cameras [2]*flapping
 	clip    string // the address of a video with an end
 	hook    *httptest.Server
-	steady  *http.Client // its connections are closed with the soak
+	steady  *http.Client // the soak closes its connections
 	made    atomic.Int64
-	results atomic.Int64 // of streams, as watchers saw them
+	results atomic.Int64 // results of streams seen by watchers
 }
 
 const clipFrames = 20
@@ -60,7 +60,7 @@ func newSoakStreams(t *testing.T) *soakStreams {
 	return k
 }
 
-// config is the stream that stays.
+// config is the permanent stream.
 func (k *soakStreams) config(file string) streams.Config {
 	return streams.Config{
 		Name: "door", Source: k.cameras[0].URL, Model: "find",
@@ -77,7 +77,7 @@ func (k *soakStreams) close() {
 	k.hook.CloseClientConnections()
 }
 
-// call makes a request about streams and wants one of the statuses.
+// call makes a request about streams and expects one of the statuses.
 func (k *soakStreams) call(method, path, body string, want ...int) []byte {
 	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.URL("http")+"/v2/streams"+path, strings.NewReader(body))
 	if err != nil {
@@ -100,7 +100,7 @@ func (k *soakStreams) call(method, path, body string, want ...int) []byte {
 	return nil
 }
 
-// soakReport is what GET says of a stream.
+// soakReport is a stream's report by GET.
 type soakReport struct {
 	State                             string
 	Frames, Results, Errors, Restarts uint64
@@ -109,7 +109,7 @@ type soakReport struct {
 	Error                             struct{ Message string }
 }
 
-// ended are the frames whose ending is known.
+// ended is the number of frames with a known ending.
 func (r *soakReport) ended() uint64 {
 	n := r.Results + r.Errors + r.Lost.Frames
 	for _, d := range r.Drops {
@@ -118,7 +118,7 @@ func (r *soakReport) ended() uint64 {
 	return n
 }
 
-// until polls a stream until ok, or for a time: that decides what it says.
+// until polls a stream until ok returns true, or for the time d.
 func (k *soakStreams) until(name string, d time.Duration, ok func(*soakReport) bool) (r soakReport, seen bool) {
 	for limit := time.Now().Add(d); ; <-time.After(10 * time.Millisecond) {
 		r = soakReport{}
@@ -137,8 +137,7 @@ func (k *soakStreams) troubles(rng *rand.Rand) {
 	<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond)
 }
 
-// churn adds a stream, changes and watches it, and removes it, at any moment of
-// its life.
+// churn adds a stream, changes and watches the stream, and removes the stream at a random time.
 func (k *soakStreams) churn(rng *rand.Rand) {
 	n := k.made.Add(1)
 	name := fmt.Sprintf("s%d", n)
@@ -174,7 +173,7 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 	leave()
 }
 
-// whole runs a stream from a video with an end: each of its frames has one ending.
+// whole runs a stream from a finite video: each frame has one ending.
 func (k *soakStreams) whole(rng *rand.Rand) {
 	name := fmt.Sprintf("c%d", k.made.Add(1))
 	body := fmt.Sprintf(`{"name":%q,"source":%q,"model":%q,"policy":%q}`, name, k.clip, [...]string{"find", "m"}[rng.IntN(2)], [...]string{"latest", "every"}[rng.IntN(2)])
@@ -188,7 +187,7 @@ func (k *soakStreams) whole(rng *rand.Rand) {
 	k.call("DELETE", "/"+name, "", 204)
 }
 
-// viewers watch the stream that stays, its results or its pictures, and disconnect.
+// viewers watch the results or pictures of the permanent stream, and disconnect.
 func (k *soakStreams) viewers(rng *rand.Rand) {
 	ctx, leave := context.WithTimeout(k.t.Context(), time.Duration(rng.IntN(1500))*time.Millisecond)
 	defer leave()
@@ -207,7 +206,7 @@ func (k *soakStreams) viewers(rng *rand.Rand) {
 	}
 }
 
-// watch reads results until there were n, or the stream or ctx has ended.
+// watch reads n results, or until the end of the stream or ctx.
 func (k *soakStreams) watch(ctx context.Context, name string, n int) {
 	q, err := http.NewRequestWithContext(ctx, "GET", k.s.URL("http")+"/v2/streams/"+name+"/results", nil)
 	if err != nil {
@@ -238,7 +237,7 @@ func (k *soakStreams) watch(ctx context.Context, name string, n int) {
 			}
 			return
 		}
-		if l.Seq == nil { // lines were lost, or it is over
+		if l.Seq == nil { // lost lines or the end
 			continue
 		}
 		if l.Stream != name || *l.Seq <= last {
@@ -251,8 +250,8 @@ func (k *soakStreams) watch(ctx context.Context, name string, n int) {
 	}
 }
 
-// settle has the cameras mended and broken for good: the stream that stays comes
-// back, and every frame of it has one ending.
+// settle repairs the cameras and then breaks the cameras for good: the permanent stream recovers, and each of its
+// frames has one ending.
 func (k *soakStreams) settle() {
 	if k.t.Failed() {
 		return
@@ -268,7 +267,7 @@ func (k *soakStreams) settle() {
 		k.t.Errorf("streams: the last one: %+v", r)
 	}
 	k.call("DELETE", "/last", "", 204)
-	if *soakFor >= time.Minute { // else it is not worth waiting for its next attempt
+	if *soakFor >= time.Minute { // shorter soaks do not wait for the next attempt
 		before, _ := k.until("door", 0, func(*soakReport) bool { return true })
 		if r, ok := k.until("door", soakPatience, func(r *soakReport) bool { return r.Results > before.Results+5 }); !ok {
 			k.t.Errorf("streams: the one that stays does not come back: %+v", r)
@@ -285,7 +284,7 @@ func (k *soakStreams) settle() {
 	k.t.Logf("%d streams came and went, %d results were watched; the one that stays: %+v", k.made.Load(), k.results.Load(), r)
 }
 
-// lines checks the files that results were written to.
+// lines checks the files of results.
 func (k *soakStreams) lines(file string) {
 	names, err := filepath.Glob(file + "*")
 	if err != nil || len(names) == 0 {
@@ -305,5 +304,5 @@ func (k *soakStreams) lines(file string) {
 	}
 }
 
-// soakPatience is the time-out of every wait; none should come near it.
+// soakPatience is the timeout of every wait; a passing run stays far below.
 const soakPatience = 90 * time.Second

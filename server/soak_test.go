@@ -28,10 +28,9 @@ import (
 
 var soakFor = flag.Duration("soak", 30*time.Second, "how long TestSoak takes")
 
-// TestSoak runs clients of all kinds that connect and disconnect, in order and not,
-// while workers panic and break, models are loaded and unloaded, and server streams
-// watch cameras that fail in every way. Clients that stay get every frame answered; at
-// the end nothing is left that was not there before. `make soak` gives it half an hour.
+// TestSoak runs clients of all kinds that connect and disconnect, in order and out of order, while workers panic and
+// break, models are loaded and unloaded, and server streams watch failing cameras. Permanent clients get every frame
+// answered; at the end nothing new is left. `make soak` runs half an hour.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes -soak")
@@ -108,7 +107,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// heapInUse is what is left when nothing is left to collect.
+// heapInUse is the size of the heap after a complete collection.
 func heapInUse() uint64 {
 	runtime.GC()
 	runtime.GC() // the first only empties sync.Pool half
@@ -121,7 +120,7 @@ type soaking struct {
 	t               *testing.T
 	s               *server.Server
 	asked, answered *atomic.Int64
-	told            *scene // of a model whose clients all stay
+	told            *scene // of a model without disconnecting clients
 }
 
 // frame is mostly harmless.
@@ -135,7 +134,7 @@ func frame(rng *rand.Rand) []byte {
 	return bytes.Repeat([]byte{'x'}, 1+rng.IntN(5000))
 }
 
-// plain opens a stream in plain mode. One client in four leaves without a word.
+// plain opens a stream in plain mode. One client in four disconnects without a close.
 func (k *soaking) plain(rng *rand.Rand) {
 	policy, model := [...]string{"latest", "every"}[rng.IntN(2)], "told"
 	leaves := rng.IntN(4) == 0
@@ -231,11 +230,11 @@ func (k *soaking) sessions(rng *rand.Rand) {
 		case "ready", "attached":
 			token = m.Token
 			for _, st := range m.Streams {
-				seq, m.Limit = st.Received, st.Limit // what was lost on its way is sent again
+				seq, m.Limit = st.Received, st.Limit // send the lost frames again
 			}
 		case "error":
 			if m.Seq == nil && m.Code == "not_found" {
-				return // it came back too late
+				return // resumed too late
 			}
 		case "closed":
 			k.t.Errorf("session: %s", b)
@@ -251,7 +250,7 @@ func (k *soaking) sessions(rng *rand.Rand) {
 			if c = dial(); c == nil {
 				return
 			}
-			if _, _, err := c.ReadMessage(); err != nil { // ready, of a session that is not wanted
+			if _, _, err := c.ReadMessage(); err != nil { // the unused session's ready message
 				k.t.Errorf("session: %v", err)
 				return
 			}
@@ -284,7 +283,7 @@ func (k *soaking) rest(rng *rand.Rand) {
 	k.answered.Add(1)
 }
 
-// changes loads and unloads a model while it is used.
+// changes loads and unloads a model in use.
 func (k *soaking) changes(rng *rand.Rand) {
 	ctx := k.t.Context()
 	size := binary.LittleEndian.AppendUint32(nil, rng.Uint32())
@@ -298,6 +297,6 @@ func (k *soaking) changes(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		_, _ = k.s.Models().Load(ctx, "extra", workers.Load{})
 	} else {
-		_ = k.s.Models().Unload(ctx, "extra", "") // which may not be there
+		_ = k.s.Models().Unload(ctx, "extra", "") // may not be loaded
 	}
 }

@@ -34,8 +34,7 @@ func statusOf(t *testing.T, s *server.Server) client.Status {
 	return st
 }
 
-// TestStatus compares the status with what was sent to the server, and with the state of
-// its parts.
+// TestStatus compares the status with the sent requests, and with the state of the server's parts.
 func TestStatus(t *testing.T) {
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Version: "v7", Models: []workers.Config{
@@ -104,7 +103,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusCountsSessionsAndStreams checks what is open.
+// TestStatusCountsSessionsAndStreams checks the counts of open sessions and streams.
 func TestStatusCountsSessionsAndStreams(t *testing.T) {
 	s, end := run(t, workers.Config{Name: "echo", Source: "identity"})
 	defer func() { _ = end() }()

@@ -13,8 +13,8 @@ import (
 	"millrace/workers"
 )
 
-// The steps of a graph have spans, under which the frames of their models are, and each step is
-// counted by how it ended: with a result, skipped, or with an error.
+// The steps of a graph have spans with the frames of their models below, and the metrics count each step by its
+// ending: result, skipped, or error.
 func TestStepsAreObserved(t *testing.T) {
 	const steps = `[{"name":"one","model":"echo","input":{"x":"x"},"output":{"x":"a"}},
 		{"name":"two","model":"echo","input":{"x":"a"},"output":{"x":"y"},"when":"max(a) > 5"},
@@ -27,7 +27,7 @@ func TestStepsAreObserved(t *testing.T) {
 	for i, c := range []struct {
 		value  string
 		status int
-		spans  []string          // in their order, with what they are
+		spans  []string          // in order, with their kinds
 		counts map[string]string // the outcome of each step
 	}{
 		{"7", 200, []string{"step one result", "step two result", "step three skipped"}, map[string]string{"one": "result", "two": "result", "three": "skipped"}},

@@ -37,9 +37,9 @@ func askOn(c net.Conn, path, key string) int {
 	return r.StatusCode
 }
 
-// TestStrangersGiveWay: at limits.max_connections, connections on which no credentials were accepted are closed for others,
-// also after requests that are refused or open to all; those of clients with a key never. Where clients need no credentials, one
-// request is enough.
+// TestStrangersGiveWay: at limits.max_connections, new connections displace connections without accepted credentials,
+// also after refused requests and requests open to all, but never connections of clients with a key. Where clients
+// need no credentials, one request protects a connection.
 func TestStrangersGiveWay(t *testing.T) {
 	const most = 6
 	for _, c := range []struct {
@@ -91,7 +91,8 @@ func TestStrangersGiveWay(t *testing.T) {
 			}
 			var known []net.Conn
 			for range most {
-				for limit := time.Now().Add(time.Minute); ; { // a connection gives way when it was silent for a second
+				// a connection can be displaced after a second of silence
+				for limit := time.Now().Add(time.Minute); ; {
 					conn := dialListener(t, k.Server, "http")
 					defer conn.Close()
 					if askOn(conn, "/v2", k.keys["all"]) == 200 {
@@ -119,7 +120,7 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// TestTicketsAreCredentials: the connection of a WebSocket with a valid ticket, which has no key, does not give way.
+// TestTicketsAreCredentials: a WebSocket with a valid ticket and no key is not displaced.
 func TestTicketsAreCredentials(t *testing.T) {
 	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
 	send := func(request string) (status int, text string) {
@@ -148,8 +149,8 @@ func TestTicketsAreCredentials(t *testing.T) {
 	}
 }
 
-// TestLoginsDoNotGiveWay: the connection of a client that waits for its login to be checked is not closed for another one, and is
-// afterwards, if the login was refused.
+// TestLoginsDoNotGiveWay: a connection is not displaced during the check of its login, and can be displaced after a
+// refused login.
 func TestLoginsDoNotGiveWay(t *testing.T) {
 	dir := t.TempDir()
 	file, wait := filepath.Join(dir, "users.py"), filepath.Join(dir, "wait")

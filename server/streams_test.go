@@ -22,8 +22,7 @@ import (
 	"millrace/workers"
 )
 
-// TestStreamsOfTheConfiguration reads a file with a stream, runs it, and watches
-// its results.
+// TestStreamsOfTheConfiguration reads a file with a stream, runs the stream, and watches its results.
 func TestStreamsOfTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	film(t, filepath.Join(dir, "clip.mp4"))
@@ -90,7 +89,7 @@ streams:
 	}
 }
 
-// TestStreamFaults checks that each mistake is reported with its line and key.
+// TestStreamFaults: each mistake is reported with its line and key.
 func TestStreamFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"- {source: a.mp4, model: m}":                                                                                      "streams[0].name: ",
@@ -114,8 +113,8 @@ func TestStreamFaults(t *testing.T) {
 	}
 }
 
-// TestStreamsFile has a file of kept streams that is none end the start, and
-// its path begin at the folder of the configuration.
+// TestStreamsFile: an invalid file of kept streams fails the start, and its relative path begins at the
+// configuration's folder.
 func TestStreamsFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"millrace.yaml": "http: 127.0.0.1:0\ngrpc: off\nstreams_file: kept.json\n", "kept.json": "{"} {
@@ -174,7 +173,8 @@ func TestStreamOverTLS(t *testing.T) {
 	door := streams.Config{Name: "door", Source: path, Model: "find", Loop: true}
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: config.TLS{SelfSigned: true},
 		Models: []workers.Config{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
-	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // whose it is, is not the question here
+	// the certificate is not checked here
+	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.URL("http")}})
 	if err != nil {
 		t.Fatal(err)

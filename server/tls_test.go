@@ -40,7 +40,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("%s, fingerprint %s", s.URL("http"), s.Fingerprint())
 	}
 
-	// REST, by a name that the certificate is for.
+	// REST, by a name in the certificate.
 	named := trust.Clone()
 	named.ServerName = "cam.test"
 	web := http.Client{Transport: &http.Transport{TLSClientConfig: named}}
@@ -84,7 +84,7 @@ func TestTLS(t *testing.T) {
 		c.Close()
 		t.Error("TLS 1.1 was taken")
 	}
-	for _, size := range []int{0, 1 << 20} { // a body that nobody reads must not take the reply with it
+	for _, size := range []int{0, 1 << 20} { // an unread body must not lose the reply
 		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/same/infer", "application/json", strings.NewReader(strings.Repeat(" ", size)))
 		if err != nil {
 			t.Errorf("without TLS: %v", err)
@@ -100,7 +100,7 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The certificate is kept, until it must be for another name.
+	// The certificate is kept until its names change.
 	if _, stop := runWith(t, cfg); stop() != nil {
 		t.Error("did not end well")
 	}
@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestHSTS: all answers of a server with a certificate say that browsers come back by https, also those that are refused.
+// TestHSTS: all answers of a server with a certificate have the HSTS header, also refusals.
 func TestHSTS(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

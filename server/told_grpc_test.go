@@ -20,7 +20,7 @@ import (
 
 func init() { toldCases = append(toldCases, grpcCases...) }
 
-// grpcCases are endings over gRPC, for which the error of a call is what it is told.
+// grpcCases are endings over gRPC, seen as the error of a call.
 var grpcCases = []toldCase{
 	{protocol: "grpc", ending: "runs", oneShot: true, want: eachWant, run: func(c *scene) {
 		for _, what := range each {
@@ -126,7 +126,7 @@ var grpcCases = []toldCase{
 	}},
 }
 
-// request asks a model of a scene for what.
+// request builds a request to a scene's model; what selects the ending.
 func request(model, what string) *pb.ModelInferRequest {
 	return &pb.ModelInferRequest{ModelName: model, RawInputContents: [][]byte{[]byte(what)},
 		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{int64(len(what))}}},
@@ -180,7 +180,7 @@ func (s *grpcStream) send(what string) {
 	}
 }
 
-// end ends the requests and notes what each was told.
+// end ends the requests and records the ending of each.
 func (s *grpcStream) end() {
 	if err := s.CloseSend(); err != nil {
 		s.c.Fatal(err)
@@ -206,7 +206,7 @@ func (s *grpcStream) end() {
 	}
 }
 
-// byText is the code of an error of which a response has the text only.
+// byText is the code of an error in a response with text only.
 func byText(text string) string {
 	for part, code := range map[string]string{"unloaded": "unloaded", "memory.budget": "overloaded", "panicked": "internal", "is not what": "unsupported"} {
 		if strings.Contains(text, part) {

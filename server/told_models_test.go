@@ -23,9 +23,8 @@ import (
 	"millrace/workers"
 )
 
-// TestToldOfSeveralModels checks that of a stream with several models, the file, those who
-// watch one model or all of them, the stream's state and /metrics have the same counts for
-// each model, to the frame.
+// TestToldOfSeveralModels: for a stream with several models, the file, the watchers of one model and of all models,
+// the stream's state and /metrics have equal counts for each model, to the frame.
 func TestToldOfSeveralModels(t *testing.T) {
 	const name, pictures = "told", 11
 	dir := t.TempDir()
@@ -43,7 +42,8 @@ func TestToldOfSeveralModels(t *testing.T) {
 	st := streams.Config{Name: name, Source: "folder:" + dir, FPS: 50, Paused: true, Policy: stream.Policy{Mode: stream.Every},
 		Sinks: []sinks.Settings{&sinks.File{Path: lines, MaxSize: 1 << 20}}}
 	want := map[string]string{
-		"all-ends": "error internal 1, error invalid_argument 1, error unsupported 2, result 7", // of which one is not UTF-8, told as an error
+		// one result is not UTF-8 and becomes an error
+		"all-ends": "error internal 1, error invalid_argument 1, error unsupported 2, result 7",
 		"limited":  "drop rate 9, error invalid_argument 1, result 1",
 		"calm":     "error invalid_argument 1, result 10",
 	}
@@ -63,7 +63,7 @@ func TestToldOfSeveralModels(t *testing.T) {
 	cfg.Streams = []streams.Config{st}
 	s, stop := runWith(t, cfg)
 
-	// watch counts what is told in lines, by model.
+	// watch counts the endings in lines, by model.
 	watch := func(in *bufio.Scanner) map[string]map[string]int {
 		told := map[string]map[string]int{}
 		for in.Scan() {
@@ -165,7 +165,7 @@ func TestToldOfSeveralModels(t *testing.T) {
 			switch kind, _, _ := strings.Cut(code, " "); kind {
 			case "error":
 				errors += n
-			case "unsendable": // a result of the model, and an error for those who watch the stream
+			case "unsendable": // a result of the model, and an error for the watchers of the stream
 				results, errors = results-n, errors+n
 			}
 		}

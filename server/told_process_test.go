@@ -20,8 +20,8 @@ import (
 	"millrace/workers"
 )
 
-// TestToldOfProcesses checks that what clients of a model in child processes are told, while some
-// requests end these, is what /metrics counts, and that the ends are counted, too.
+// TestToldOfProcesses: the endings seen by clients of a model in child processes, some ended by requests, equal the
+// counts of /metrics, and the processes' ends are counted too.
 func TestToldOfProcesses(t *testing.T) {
 	child, err := filepath.Abs("../workers/process/testdata/child.py")
 	if err != nil {
@@ -60,14 +60,14 @@ func TestToldOfProcesses(t *testing.T) {
 				case k == 1 && i%10 == 5:
 					do = "size"
 				case k == 2 && i%10 == 5:
-					do = "segfault" // is refused when it has ended a process alone
+					do = "segfault" // refused after ending a process alone in a batch
 				}
 				send(k, do)
 			}
 		})
 	}
 	clients.Wait()
-	for range more { // alone in its batch: the second time, if not before, it is refused
+	for range more { // alone in its batch: refused at the latest at the second time
 		send(2, "segfault")
 	}
 	if n := told[200] + told[400] + told[500]; n != each*callers+more || told[400] == 0 || told[500] < 6 || told[500]+told[400] > 3*3*4+more {
@@ -75,7 +75,8 @@ func TestToldOfProcesses(t *testing.T) {
 	}
 	var all map[string]float64
 	processes := `millrace_model_processes{model="child",version="1"}`
-	for end := time.Now().Add(time.Minute); all[processes] != 2 && time.Now().Before(end); time.Sleep(time.Millisecond) { // one may be starting
+	// one process may be starting
+	for end := time.Now().Add(time.Minute); all[processes] != 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all = map[string]float64{}
 		_, text := get(t, s, "/metrics")
 		for line := range strings.Lines(text) {

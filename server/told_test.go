@@ -25,19 +25,19 @@ import (
 	"millrace/workers"
 )
 
-// toldCase is one ending, or several, over one protocol.
+// toldCase is one or several endings over one protocol.
 type toldCase struct {
 	protocol, ending string
-	model            workers.Config                    // without its name; without a source it is scripted
+	model            workers.Config                    // without its name; without a source, a scripted model
 	load             func(t *testing.T) workers.Config // instead of model
 	oneShot          bool                              // drops are told as errors
 	left             bool                              // the client leaves, and is told nothing
 	queued           bool                              // frames are stale by the time-out of the queue
 	run              func(c *scene)
-	want             string // what is counted
+	want             string // expected counts
 }
 
-// each ends frames in each way that depends on their run only.
+// each ends frames in each way that depends only on their run.
 var (
 	each     = []string{"ok", "parts", "refuse", "panic", "not utf-8", "ok"}
 	eachWant = "accepted 6, error internal 1, error unsupported 1, result 4"
@@ -77,7 +77,7 @@ var toldCases = []toldCase{
 			var wg sync.WaitGroup
 			wg.Go(func() { c.rest("", "hold") })
 			c.held()
-			c.rest("?deadline_ms=1", "ok") // it is answered while the other one runs
+			c.rest("?deadline_ms=1", "ok") // answered while the other request runs
 			c.gate <- struct{}{}
 			wg.Wait()
 			for range 4 {
@@ -158,7 +158,7 @@ var toldCases = []toldCase{
 		var wg sync.WaitGroup
 		wg.Go(func() { c.route("/one", "hold") })
 		c.held()
-		c.route("/one", "ok", "Millrace-Deadline-Ms", "1") // it is answered while the other one runs
+		c.route("/one", "ok", "Millrace-Deadline-Ms", "1") // answered while the other request runs
 		c.gate <- struct{}{}
 		wg.Wait()
 		for _, path := range []string{"/one", "/events", "/one", "/events"} {
@@ -453,7 +453,7 @@ var toldCases = []toldCase{
 	}},
 	{protocol: "v1", ending: "malformed", want: "accepted 4, error conflict 1, error invalid_argument 1, error unsupported 1, refused conflict 1, refused invalid_argument 1, refused unsupported 1, result 1", run: func(c *scene) {
 		w := c.v1(every)
-		w.media(1<<6, "ok") // a flag that does not exist
+		w.media(1<<6, "ok") // an unknown flag
 		w.endings(1)
 		w.binary(media(wire.KindFrame, wire.Opaque, 0, 0, []byte("ok"))) // seq falls
 		w.endings(1)
@@ -574,10 +574,9 @@ var toldCases = []toldCase{
 	}},
 }
 
-// TestToldIsCounted checks, for every ending over every protocol, that /metrics counts
-// what the clients were told, to the frame, and that the counts add up. Each protocol has
-// its server: the page of one with all models takes a fifth of a second with the race
-// detector, and is read several times for each ending.
+// TestToldIsCounted: for every ending over every protocol, the counts of /metrics equal the endings seen by clients,
+// to the frame, and add up. Each protocol has its own server: the page of a server with all models takes a fifth of a
+// second under the race detector, and each ending reads the page several times.
 func TestToldIsCounted(t *testing.T) {
 	for rest := toldCases; len(rest) > 0; {
 		n := 1
@@ -590,7 +589,7 @@ func TestToldIsCounted(t *testing.T) {
 	}
 }
 
-// toldIsCounted runs the cases of one protocol, each with a model of its own.
+// toldIsCounted runs the cases of one protocol, each with its own model.
 func toldIsCounted(t *testing.T, cases []toldCase) {
 	dir := t.TempDir()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
@@ -655,7 +654,7 @@ func toldIsCounted(t *testing.T, cases []toldCase) {
 	}
 }
 
-// TestFramesForNoModelAreCounted checks the same of frames whose model does not exist.
+// TestFramesForNoModelAreCounted checks the counts of frames for an unknown model.
 func TestFramesForNoModelAreCounted(t *testing.T) {
 	s, stop := run(t)
 	c := &scene{T: t, s: s, model: "nobody", told: map[string]int{}}
@@ -674,7 +673,7 @@ func TestFramesForNoModelAreCounted(t *testing.T) {
 	}
 }
 
-// TestDrainIsCounted checks that the frames which a drain ends are counted, and told.
+// TestDrainIsCounted: frames ended by a drain are counted, and their clients get the ending.
 func TestDrainIsCounted(t *testing.T) {
 	c := &scene{T: t, model: "drained", told: map[string]int{}, running: make(chan struct{}, 1), gate: make(chan struct{})}
 	scenes.Store(c.model, c)

@@ -28,7 +28,7 @@ import (
 	"millrace/workers"
 )
 
-// tracedServer runs a server that keeps what the settings say.
+// tracedServer runs a server with the settings for keeping traces.
 func tracedServer(t *testing.T, c spans.Config, models ...workers.Config) *server.Server {
 	t.Helper()
 	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Parts: []any{&c}})
@@ -40,16 +40,16 @@ func tracedServer(t *testing.T, c spans.Config, models ...workers.Config) *serve
 	return s
 }
 
-// keepAll returns settings with which each trace is kept.
+// keepAll returns settings to keep every trace.
 func keepAll() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1.0)} }
 
-// kept waits until a frame is listed, and returns it: the reply is sent before the spans are built.
+// kept waits until a frame is listed, and returns the frame: the reply is sent before the spans are built.
 func kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) bool) *spans.Kept {
 	t.Helper()
 	until := time.Now().Add(20 * time.Second)
 	n := 0
 	for time.Now().Before(until) {
-		var list struct{ Traces []*spans.Kept } // a new one: decoding keeps fields that are left out
+		var list struct{ Traces []*spans.Kept } // a new value: decoding keeps omitted fields
 		r, err := http.Get("http://" + s.Addr("http") + "/v2/traces" + query)
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func ofTrace(id string) func(*spans.Kept) bool {
 	return func(k *spans.Kept) bool { return k.TraceID == id }
 }
 
-// checkTree checks that every span but the root has a parent before it and lies within it.
+// checkTree checks that every span but the root has a parent before and within the times of the parent.
 func checkTree(t *testing.T, k *spans.Kept) (names []string) {
 	t.Helper()
 	by := map[string]spans.KeptSpan{}
@@ -96,7 +96,7 @@ const (
 	spanID  = "00f067aa0ba902b7"
 )
 
-// A trace's context is taken from REST headers in every form, and the reply says which trace it became.
+// Trace context is read from REST headers in every form, and the reply names the trace.
 func TestTracesOverREST(t *testing.T) {
 	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	for i, c := range []struct{ name, value string }{
@@ -168,7 +168,7 @@ func TestTracesOverPlainWebSocket(t *testing.T) {
 	}
 }
 
-// Each frame of millrace.v1 can have a context of its own; one that is malformed begins a trace, and no frame is lost.
+// Each frame of millrace.v1 can have its own context; a malformed context begins a new trace, and no frame is lost.
 func TestTracesOverV1(t *testing.T) {
 	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	c := clientOf(t, s)
@@ -254,7 +254,8 @@ func TestTracesOfServerStreams(t *testing.T) {
 	}
 }
 
-// The tail rules keep what the sampler does not; a frame that is refused before a stream accepts it has a trace too.
+// The tail rules keep traces that the sampler does not; a frame refused before a stream accepts the frame has a trace
+// too.
 func TestTailRules(t *testing.T) {
 	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0), Slow: new(500 * time.Millisecond)},
 		workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "510ms"}},
@@ -311,7 +312,7 @@ func TestTracesOfABatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Release() // for a call of the Go API, that is its reply
+		r.Release() // replies to a call of the Go API
 	}
 	k := kept(t, s, "", func(k *spans.Kept) bool { return len(k.Batch) == 1 })
 	other := kept(t, s, "", ofTrace(k.Batch[0].TraceID))
@@ -320,7 +321,7 @@ func TestTracesOfABatch(t *testing.T) {
 	}
 }
 
-// The trace of a frame whose run hangs is there while the run goes on, and says so.
+// The trace of a frame with a hung run is listed during the run, and reports the hang.
 func TestTracesOfAHungRun(t *testing.T) {
 	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0)},
 		workers.Config{Name: "hangs", Source: "delay", Params: stream.Params{"fixed": "60s"}, Limits: workers.Limits{Run: 30 * time.Millisecond}})
@@ -335,7 +336,7 @@ func TestTracesOfAHungRun(t *testing.T) {
 	}
 }
 
-// Options are checked, and one trace can be read alone.
+// Options are checked, and single traces can be read.
 func TestTracesAPI(t *testing.T) {
 	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(1.0), UIURL: "http://jaeger.test"}, workers.Config{Name: "echo", Source: "identity"})
 	r, err := s.Native().InferBytes(t.Context(), "echo", stream.Opaque, []byte("x"))

@@ -21,7 +21,7 @@ import (
 	"millrace/workers"
 )
 
-// The digits of the example's clip keep their ids while they move.
+// The digits of the example's clip keep their ids while moving.
 func TestTrackedDigits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a whole clip")

@@ -16,8 +16,8 @@ import (
 	"millrace/workers"
 )
 
-// TestTraversal checks that no path, and no name of a model, leads out of the folders that are served: neither to
-// a file beside the repository of models, nor to those of the machine.
+// TestTraversal: no path and no model name leads out of the served folders, neither to files next to the model
+// repository nor to files of the machine.
 func TestTraversal(t *testing.T) {
 	dir := t.TempDir()
 	const secret = "the contents of a file beside the folder"
@@ -97,8 +97,7 @@ func TestTraversal(t *testing.T) {
 	}
 }
 
-// TestNoProgramBesideModelsNotLoaded checks that a program which is not there is a 404 also with models in the
-// folder that are not loaded.
+// TestNoProgramBesideModelsNotLoaded: a missing program is a 404 also with unloaded models in the folder.
 func TestNoProgramBesideModelsNotLoaded(t *testing.T) {
 	models := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(models, "waits"), 0o700); err != nil {

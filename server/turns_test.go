@@ -14,8 +14,8 @@ import (
 	"millrace/internal/processors"
 )
 
-// TestLongTextsTakeTurns: while as many long texts are read or written as may be at once, all other
-// long ones wait, over each protocol that has them, and short ones do not.
+// TestLongTextsTakeTurns: while the most long texts are being read or written, all further long texts wait, over each
+// protocol, and short texts do not wait.
 func TestLongTextsTakeTurns(t *testing.T) {
 	s, stop := runWith(t, unreadConfig(0))
 	defer func() {
@@ -68,7 +68,7 @@ func TestLongTextsTakeTurns(t *testing.T) {
 	}
 	ends := make(chan ended, len(long))
 	for name, do := range long {
-		go func() { ends <- ended{name, do()} }() // ends when there are turns again
+		go func() { ends <- ended{name, do()} }() // ends when turns are free again
 	}
 	for range 100 {
 		if err := isServed(s); err != nil {

@@ -36,8 +36,8 @@ func silent(t *testing.T, cfg Config) *Server {
 	return s
 }
 
-// A model that is not there is being loaded while the server starts, if the configuration
-// has it, missing once it has started, and gone for good when it drains.
+// A missing model counts as loading while the server starts, if configured; as missing after the start; and as gone
+// when the server drains.
 func TestMissingModels(t *testing.T) {
 	here, soon := workers.Config{Name: "here", Source: "identity"}, workers.Config{Name: "soon", Source: "identity"}
 	s := silent(t, Config{Models: []workers.Config{here, soon}})
@@ -151,7 +151,7 @@ func TestUnobservedRoutes(t *testing.T) {
 	}
 }
 
-// writePair writes a certificate for the name, and says that it was changed then.
+// writePair writes a certificate for the name, with the modification time changed.
 func writePair(t *testing.T, k *keyPair, name string, changed time.Time) {
 	t.Helper()
 	cert, key, err := makeCertificate([]string{name}, time.Now())
@@ -163,8 +163,8 @@ func writePair(t *testing.T, k *keyPair, name string, changed time.Time) {
 	}
 }
 
-// A certificate is read again when its file has changed, looked at every ten seconds, and
-// stays as it was while the files cannot be read.
+// A certificate is read again after a change of its file, checked every ten seconds; unreadable files leave the
+// certificate unchanged.
 func TestRenewedCertificate(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,8 @@ func TestRenewedCertificate(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		serves("before it is looked at", "first.test")
 		time.Sleep(time.Second)
-		serves("when it is found", "first.test") // the key's time is in the future of the bubble: its writing may go on
+		// the key's time is in the future of the bubble: its writing may go on
+		serves("when it is found", "first.test")
 		time.Sleep(10 * time.Second)
 		serves("once two looks have found the same", "second.test")
 		if err := errors.Join(os.WriteFile(k.cert, []byte("half"), 0o600), os.Chtimes(k.cert, day, day)); err != nil {
@@ -206,8 +207,7 @@ func TestRenewedCertificate(t *testing.T) {
 	})
 }
 
-// A certificate of the server's own is for its names, lasts a year, and is made anew when
-// a week is left.
+// A certificate of the server's own is for its names, is valid for a year, and is renewed with a week left.
 func TestOwnCertificate(t *testing.T) {
 	names := []string{"a.test", "192.0.2.7"}
 	made := func(at time.Time) *x509.Certificate {
@@ -275,8 +275,8 @@ func TestOwnNames(t *testing.T) {
 	}
 }
 
-// A model of a polled repository that cannot be loaded is tried again after waits that
-// become longer, and at once when its files or another model have changed.
+// A model of a polled repository with a failed load is retried after growing waits, and at once after a change of its
+// files or of another model.
 func TestPollTriesAgain(t *testing.T) {
 	dir, logs := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	write := func(path, text string) {
@@ -290,7 +290,7 @@ func TestPollTriesAgain(t *testing.T) {
 		}
 	}
 	write("bad/1/model.onnx", "torn")
-	write("bad/config.pbtxt", "optimization {graph {level: 1}}") // which is said at each try
+	write("bad/config.pbtxt", "optimization {graph {level: 1}}") // logged at each attempt
 	cfg := Config{Repository: config.Repository{Dir: dir, Mode: config.LoadPoll, Poll: time.Second}}
 	cfg.Log.File = logs
 	tries := func() int {
@@ -322,7 +322,7 @@ func TestPollTriesAgain(t *testing.T) {
 		write("other/config.yaml", "source: identity")
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if n := tries() - hour; n < 1 || n > 4 { // a load of several goes on as long as one of them succeeds
+		if n := tries() - hour; n < 1 || n > 4 { // a load of several models repeats while one of the models succeeds
 			t.Errorf("%d tries after another model has come", n)
 		}
 	})

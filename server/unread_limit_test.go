@@ -21,9 +21,8 @@ import (
 // unreading is the number of clients in TestUnreadAnswers.
 const unreading = 30
 
-// TestUnreadAnswersInLittleMemory: a server with a budget of 256 MiB lives on when thirty clients of
-// each protocol never read their answers, in an address space that has room for little more than the
-// budget.
+// TestUnreadAnswersInLittleMemory: a server with a budget of 256 MiB survives thirty clients of each protocol that
+// never read their answers, in an address space only slightly larger than the budget.
 func TestUnreadAnswersInLittleMemory(t *testing.T) {
 	const variable = "MILLRACE_TEST_UNREAD"
 	if os.Getenv(variable) == "" {
@@ -66,7 +65,7 @@ func TestUnreadAnswersInLittleMemory(t *testing.T) {
 			for _, end := range open {
 				end()
 			}
-			until(t, func() bool { // replies that gRPC had not written are released by the collector
+			until(t, func() bool { // the collector releases replies that gRPC had not written
 				runtime.GC()
 				return s.Memory().Stats().Leased < cfg.Memory.Budget/16
 			})

@@ -22,7 +22,7 @@ import (
 	"millrace/workers"
 )
 
-// dialTight connects with a small window, so that what is not read waits in the server.
+// dialTight connects with a small window, so that unread data waits in the server.
 func dialTight(addr string) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -34,7 +34,7 @@ func dialTight(addr string) (net.Conn, error) {
 	return d.Dial("tcp", addr)
 }
 
-// unread are clients that ask the model same for its answer to a payload and never read it.
+// unread are clients that send a payload to the model same and never read the answer.
 var unread = map[string]func(s *server.Server, payload []byte) (end func(), err error){
 	"REST":   func(s *server.Server, payload []byte) (func(), error) { return unreadHTTP(s, "infer", payload) },
 	"events": func(s *server.Server, payload []byte) (func(), error) { return unreadHTTP(s, "infer_stream", payload) },
@@ -74,7 +74,7 @@ func unreadHTTP(s *server.Server, call string, payload []byte) (func(), error) {
 	return func() { c.Close() }, err
 }
 
-// unreadConfig is a server for such clients.
+// unreadConfig is a server for the clients in unread.
 func unreadConfig(budget int64) server.Config {
 	return server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Memory: config.Memory{Budget: budget},
 		Models: []workers.Config{{Name: "same", Source: "identity"}}}
@@ -93,9 +93,8 @@ func isServed(s *server.Server) error {
 	return nil
 }
 
-// TestUnreadAnswers: the answers that thirty clients do not read are in the memory budget, whatever
-// protocol they use: in the model's memory and pieces of their text, or in a lease of it. Others are
-// served.
+// TestUnreadAnswers: the unread answers of thirty clients are charged to the memory budget over every protocol: in
+// the model's memory and pieces of their text, or in a lease. Other clients are served.
 func TestUnreadAnswers(t *testing.T) {
 	const clients, size, budget = unreading, 4 << 20, 512 << 20
 	payload := bytes.Repeat([]byte{'a'}, size)
@@ -112,7 +111,7 @@ func TestUnreadAnswers(t *testing.T) {
 			if err := isServed(s); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { return s.Memory().Stats().Leases == 0 }) // of that client
+			until(t, func() bool { return s.Memory().Stats().Leases == 0 }) // of the clients
 			before, heap := s.Memory().Stats(), liveHeap()
 			var ends []func()
 			for range clients {
@@ -132,10 +131,11 @@ func TestUnreadAnswers(t *testing.T) {
 				m = s.Memory().Stats()
 				return m.Leases >= c.leases*clients && m.Leased >= size*clients
 			})
-			if held := m.Leased - before.Leased; held > c.bytes*clients+2*size || m.Denied > 0 { // one may be answered just now
+			// one answer may be in progress
+			if held := m.Leased - before.Leased; held > c.bytes*clients+2*size || m.Denied > 0 {
 				t.Errorf("%d bytes are held, %d leases were refused", held, m.Denied)
 			}
-			// An eighth of the budget is for memory that is not charged yet.
+			// An eighth of the budget is for memory not charged yet.
 			if beside := liveHeap() - heap - (m.Leased - before.Leased) - m.Idle; beside > budget/8+16<<20 {
 				t.Errorf("%d bytes are held beside the budget", beside)
 			}
@@ -152,8 +152,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestTextBeyondTheBudget: a text for which the budget has no room is refused by the name of the
-// setting, and what needs less is answered.
+// TestTextBeyondTheBudget: a text above the free budget is refused with the name of the setting, and smaller texts
+// are answered.
 func TestTextBeyondTheBudget(t *testing.T) {
 	s, stop := runWith(t, unreadConfig(9<<20))
 	payload := bytes.Repeat([]byte{'"'}, 3<<20)
@@ -182,7 +182,7 @@ func TestTextBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// liveHeap returns the bytes of Go's heap that are in use.
+// liveHeap returns the bytes of Go's heap in use.
 func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -26,8 +26,8 @@ import (
 	"millrace/workers"
 )
 
-// TestUserIsTold checks that the code of a model is told who is authenticated, whatever the protocol, and that the log and the
-// traces name the user.
+// TestUserIsTold: the code of a model learns the authenticated user over every protocol, and the log and the traces
+// name the user.
 func TestUserIsTold(t *testing.T) {
 	dir := t.TempDir()
 	file, keys, log := filepath.Join(dir, "service.py"), filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "log")
@@ -120,7 +120,7 @@ func TestUserIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := s.Native().As(native.User{Name: "camera-1"}) // whom the program vouches for
+	user, err := s.Native().As(native.User{Name: "camera-1"}) // a user named by the program
 	if err != nil {
 		t.Fatal(err)
 	}

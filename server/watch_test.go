@@ -16,7 +16,7 @@ import (
 	"millrace/workers"
 )
 
-// TestWatchedFiles: a change is one of the program's files, once it has settled.
+// TestWatchedFiles: look returns a change of the program's files once the change has settled.
 func TestWatchedFiles(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
@@ -46,7 +46,7 @@ func TestWatchedFiles(t *testing.T) {
 			t.Errorf("%s: %q again", c.name, again)
 		}
 	}
-	put("service.py", "") // a program that writes it empties it first
+	put("service.py", "") // programs empty a file before writing the file
 	for range 3 {
 		if got, _ := w.look(); got != nil || !w.empty[filepath.Join(dir, "service.py")] {
 			t.Errorf("emptied: %q, and empty are %v", got, w.empty)
@@ -67,7 +67,7 @@ func TestWatchedFiles(t *testing.T) {
 	if _, over := filesOf(w.source); over {
 		t.Error("a small folder is too large")
 	}
-	// What changes while the program is loaded is seen; a file of settings that does so each time is not.
+	// The watch sees changes during the load; a settings file that changes at each load is ignored.
 	for i, want := range []string{"settings.yaml", ""} {
 		put("settings.yaml", strings.Repeat("3", 3+i))
 		if own := w.wasLoaded(); want == "" != (own != nil) {
@@ -91,7 +91,7 @@ func TestWatchedFiles(t *testing.T) {
 	if files, over := filesOf(w.source); over || len(files) != 4 {
 		t.Errorf("%d deep: %v, %v", maxDepth, files, over)
 	}
-	for i := range maxVisited { // such as a data set
+	for i := range maxVisited { // for example a data set
 		put(fmt.Sprintf("a/%d.bin", i), "")
 	}
 	for name, w := range map[string]*watched{"it grows": w, "it begins so": newWatched(w.source)} {
@@ -115,9 +115,8 @@ func TestWatchedFiles(t *testing.T) {
 	}
 }
 
-// TestFilesThatProgramsWrite: a file of settings that the program writes while it runs neither
-// hides a change of the source nor makes the program be loaded for ever, and is told once. One
-// that somebody edits is watched on.
+// TestFilesThatProgramsWrite: a settings file written by the running program neither hides a change of the source nor
+// causes endless reloads, and is logged once. A settings file edited by a person stays watched.
 func TestFilesThatProgramsWrite(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -189,8 +188,8 @@ func TestFilesThatProgramsWrite(t *testing.T) {
 	}
 }
 
-// TestSourcesOfPrograms: also a program of kind process is watched, whose file is its source, its
-// command or one of the arguments.
+// TestSourcesOfPrograms: programs of kind process are watched too; their file is the source, the command or an
+// argument.
 func TestSourcesOfPrograms(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "child.py")
@@ -212,8 +211,7 @@ func TestSourcesOfPrograms(t *testing.T) {
 	}
 }
 
-// TestWatchFromTheStart: what changes while a program is loaded at the start is loaded then, and a
-// program with daemons is not watched.
+// TestWatchFromTheStart: changes during the first load cause a reload, and a program with daemons is not watched.
 func TestWatchFromTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "svc.staged")
 	write(t, file, "a\n"+`{"stages": [{"name": "a", "stage": "slow"}]}`)
@@ -252,8 +250,8 @@ func TestWatchFromTheStart(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// TestWatchAfterReload: programs that a configuration which is read again adds or gives another file are watched, and those that it takes away are
-// not.
+// TestWatchAfterReload: programs added or given another file by a Reload become watched, and removed programs are no
+// longer watched.
 func TestWatchAfterReload(t *testing.T) {
 	file := func(route string) string {
 		path := filepath.Join(t.TempDir(), "svc.staged")

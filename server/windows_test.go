@@ -30,8 +30,7 @@ import (
 	"millrace/workers"
 )
 
-// mirror is a model that answers with its input: FP32 [N, 4], sound, and UINT8
-// [N, 3, 1, 2, 2], pictures.
+// mirror is a model that returns its input: FP32 [N, 4], sound, and UINT8 [N, 3, 1, 2, 2], pictures.
 func mirror(t *testing.T, settings string) workers.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mirror.onnx")
@@ -49,8 +48,8 @@ func mirror(t *testing.T, settings string) workers.Config {
 	return m
 }
 
-// windows is a reply as the tests compare it: its rows in samples of pcm16, and
-// where the last ends; or what else happened.
+// windows returns a reply in the tests' form: its rows in samples of pcm16, and the end of the last row; or the other
+// ending.
 func windows(t *testing.T, msg []byte, scale float64) string {
 	t.Helper()
 	var r struct {
@@ -96,7 +95,7 @@ func fp32(vs ...float32) []byte { return stream.AppendFloat32(nil, vs...) }
 
 const full = 1 << 15 // pcm16 in FP32
 
-// end stops a server and checks that all memory was released.
+// end stops a server and checks the release of all memory.
 func endOf(t *testing.T, s *server.Server, stop func() error) {
 	t.Helper()
 	if err := stop(); err != nil {
@@ -284,8 +283,7 @@ func TestPicturesInWindows(t *testing.T) {
 	}
 }
 
-// Many live streams whose windows are dropped all the time: those that are answered
-// have no gap, and every frame has its ending.
+// Many live streams with constantly dropped windows: answered windows have no gap, and every frame has its ending.
 func TestManyStreamsOfSound(t *testing.T) {
 	s, stop := run(t, mirror(t, "window.hop=3,batching.max_size=8,instances=2"))
 	defer func() { endOf(t, s, stop) }()
