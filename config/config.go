@@ -39,6 +39,8 @@ type Config struct {
 	Log         Log           `yaml:"log"`
 	Audit       string        `yaml:"audit" path:"file" help:"a file that gets a line of JSON for each administrative request, refused requests included: client, credentials, address, result. SIGHUP reopens the file"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file for the server streams added by requests: the streams start again with the server"`
+	Data        string        `yaml:"data" path:"file" example:"data" help:"a folder that survives restarts, for tasks (docs/tasks.md); only one server at a time may use the folder. Without the folder there are no tasks"`
+	Tasks       Tasks         `yaml:"tasks"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"time for frames in flight when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
 	Sinks       Sinks         `yaml:"sinks"`
@@ -233,6 +235,17 @@ type Sinks struct {
 	ClientBytes int64  `yaml:"client_bytes" unit:"bytes" default:"1GiB" min:"16KiB" advanced:"yes" help:"most bytes of a client's files in sinks.folder; a file being written counts 4 times max_size"`
 }
 
+// Tasks configures the inferences whose answers are kept in the folder of data.
+type Tasks struct {
+	Sync       string        `yaml:"sync" default:"always" words:"always interval" help:"when a task is on the disk: always = before it is acknowledged; interval = within a minute, so that a power failure loses the newest tasks"`
+	Consume    string        `yaml:"consume" default:"on" words:"on off" help:"off: the server takes tasks and does not run them"`
+	Slots      int           `yaml:"slots" default:"1" min:"1" max:"1024" help:"tasks that this server runs at once"`
+	Retention  time.Duration `yaml:"retention" default:"168h" min:"1s" max:"8784h" help:"time from the end of a task to its deletion"`
+	MaxInput   int64         `yaml:"max_input" default:"1GiB" min:"1" unit:"bytes" advanced:"yes" help:"largest input of a task"`
+	MaxWaiting int           `yaml:"max_waiting" default:"100000" min:"1" max:"10000000" advanced:"yes" help:"tasks that wait or run, at most; further tasks are refused as overloaded"`
+	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" advanced:"yes" help:"a task whose consumer sends no sign of life for this time is queued again"`
+}
+
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only
 // on pages with https or on localhost.
 type TLS struct {
@@ -368,6 +381,9 @@ func (c Config) Validate() error {
 	}
 	_, err := c.TrustedProxies()
 	errs = append(errs, c.Metrics.validate(), c.Repository.validate(), c.validateManagement(), err)
+	if c.HTTP == Off && c.Data != "" {
+		bad("http", "is off, and tasks (data) need it: give it an address, such as 127.0.0.1:8000")
+	}
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")

@@ -14,10 +14,12 @@ import (
 	"millrace/ingest/rest"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/ingest/tasks"
 	"millrace/ingest/ws"
 	"millrace/internal/accept"
 	"millrace/internal/httpd"
 	"millrace/stream"
+	durable "millrace/tasks"
 	"millrace/tracing"
 	"millrace/tracing/spans"
 	"millrace/web"
@@ -28,6 +30,7 @@ import (
 type listener struct {
 	name   string               // the name of its setting, if it has an address
 	addr   func(*Config) string // "" or Off = it is off; nil = it has no address of its own
+	off    func(*Config) bool   // nil = false
 	on     string               // the listener whose address it shares, "" = none
 	scheme string               // of its URL; "" = it is not for clients of models
 	class  func(int) string     // of a status, in the metrics of its requests; nil = it has none
@@ -56,6 +59,7 @@ var listeners = []listener{
 	{name: "apps", on: "http", open: openApps},
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
+	{name: "tasks", on: "http", off: func(c *Config) bool { return c.Data == "" }, open: openTasks},
 	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
 	{name: "metrics", path: "metrics.address", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
 	{name: "programs", path: "apps.address", addr: func(c *Config) string { return c.Apps.Address }, scheme: "http", listen: func(s *Server) (net.Addr, error) { return s.http.ListenPrograms() }},
@@ -149,6 +153,23 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	return s.streams, nil
 }
 
+func openTasks(s *Server) (ingest.Interface, error) {
+	c := s.cfg.Tasks
+	data, err := durable.OpenData(context.Background(), s.cfg.Data, c.Sync == "always", durable.Options{
+		Lease: c.Lease, Retention: c.Retention, MaxWaiting: c.MaxWaiting, Log: s.log,
+	})
+	if err != nil {
+		return nil, stream.Errorf(stream.Unavailable, "data", "%w", err)
+	}
+	slots := c.Slots
+	if c.Consume == Off {
+		slots = 0
+	}
+	return tasks.New(s.http, tasks.Options{
+		Data: data, MaxInput: c.MaxInput, Slots: slots, Drain: s.cfg.Drain, Log: s.log,
+	}), nil
+}
+
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
@@ -182,6 +203,8 @@ func (l *listener) setting() string { return cmp.Or(l.path, l.name) }
 // isOn reports whether the configuration turns the listener on.
 func (l *listener) isOn(c *Config) bool {
 	switch {
+	case l.off != nil && l.off(c):
+		return false
 	case l.addr != nil:
 		addr := l.addr(c)
 		return addr != "" && addr != Off

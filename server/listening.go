@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"time"
 
 	"millrace/ingest"
@@ -28,6 +29,9 @@ func (l *listening) count(name string, hook tracing.RequestHook) {
 // add adds the adapter of a listener, and binds the adapter's address if the adapter has an address.
 func (l *listening) add(of *listener, a ingest.Interface, encrypted bool) error {
 	l.adapters = append(l.adapters, a)
+	if c, ok := a.(io.Closer); ok {
+		l.closers = append(l.closers, c.Close)
+	}
 	binds, ok := a.(listens)
 	if !ok {
 		return nil
@@ -36,7 +40,6 @@ func (l *listening) add(of *listener, a ingest.Interface, encrypted bool) error 
 	if err != nil {
 		return stream.Errorf(stream.Unavailable, of.setting(), "%w", err)
 	}
-	l.closers = append(l.closers, binds.Close)
 	l.at = append(l.at, of.at(taken.String(), encrypted))
 	return nil
 }

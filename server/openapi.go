@@ -11,6 +11,7 @@ import (
 	"millrace/ingest/inference"
 	"millrace/ingest/rest"
 	"millrace/ingest/streams"
+	"millrace/ingest/tasks"
 	"millrace/ingest/ws"
 	"millrace/internal/openapi"
 	"millrace/internal/role"
@@ -49,6 +50,9 @@ var ownRoutes = []openapi.Route{
 // routes describes the routes of the HTTP listener.
 func (s *Server) routes() []openapi.Route {
 	all := slices.Concat(rest.Routes, apps.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
+	if s.cfg.Data != "" {
+		all = append(all, tasks.Routes...)
+	}
 	if s.access.Required() {
 		all = append(all, loginRoutes...)
 	}

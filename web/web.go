@@ -142,38 +142,15 @@ func (a asset) send(c *fiber.Ctx) error {
 		c.Status(fiber.StatusNotModified)
 		return nil
 	}
-	from, to, ok := byteRange(c.Get(fiber.HeaderRange), len(a.data))
+	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), int64(len(a.data)))
 	switch {
 	case !ok:
 		c.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(len(a.data)))
 		c.Status(fiber.StatusRequestedRangeNotSatisfiable)
 		return nil
-	case to-from < len(a.data):
+	case to-from < int64(len(a.data)):
 		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(a.data)))
 		c.Status(fiber.StatusPartialContent)
 	}
-	return c.SendStream(bytes.NewReader(a.data[from:to]), to-from)
-}
-
-// byteRange parses a Range header with a single range of size bytes (RFC 9110, 14.1.2) and returns the range as from,
-// up to, not including, to. Any other header means the whole; ok is false for a range outside of size.
-func byteRange(header string, size int) (from, to int, ok bool) {
-	part, isBytes := strings.CutPrefix(header, "bytes=")
-	first, last, isRange := strings.Cut(part, "-")
-	if !isBytes || !isRange || strings.Contains(part, ",") {
-		return 0, size, true
-	}
-	from, errFrom := strconv.Atoi(first)
-	to, errTo := strconv.Atoi(last)
-	switch {
-	case first == "" && errTo == nil: // the last n bytes
-		return max(0, size-to), size, to > 0
-	case errFrom != nil || from < 0 || errTo != nil && last != "" || errTo == nil && to < from:
-		return 0, size, true
-	case from >= size:
-		return 0, 0, false
-	case last == "":
-		return from, size, true
-	}
-	return from, min(to, size-1) + 1, true
+	return c.SendStream(bytes.NewReader(a.data[from:to]), int(to-from))
 }

@@ -60,7 +60,7 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		s.refuse(c, err)
 		return
 	}
-	if n := c.Request.Header.ContentLength(); n > s.cfg.MaxBody {
+	if n := c.Request.Header.ContentLength(); n > s.cfg.MaxBody && !s.isUpload(c) {
 		s.refuse(c, tooLarge(&c.Request.Header, n, s.cfg.MaxBody))
 		return
 	}
@@ -145,10 +145,7 @@ func (s *Server) refuse(c *fasthttp.RequestCtx, err error) {
 // next request.
 func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	if p := recover(); p != nil {
-		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
-		c.Response.Reset()
-		c.Hijack(nil)
-		setError(&c.Response, coded.Fault)
+		s.panicked(c, p)
 	}
 	if c.RequestBodyStream() == nil || c.Hijacked() {
 		return
@@ -169,6 +166,15 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	// header's value keeps fasthttp from closing the connection at once.
 	c.Response.Header.Set("Connection", "Close")
 	c.Hijack(s.linger)
+}
+
+// panicked answers a request whose handler has panicked.
+func (s *Server) panicked(c *fasthttp.RequestCtx, p any) {
+	s.cfg.Log.Error("a handler panicked",
+		"method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
+	c.Response.Reset()
+	c.Hijack(nil)
+	setError(&c.Response, coded.Fault)
 }
 
 // linger closes a connection after its reply: first the server's direction, then the client's when the client has

@@ -40,6 +40,7 @@ const (
 	public     place = iota // Config.Addr, and the addresses of Also
 	management              // Config.Management
 	programs                // Config.Programs
+	inside                  // none: Handle
 )
 
 // ToManagement reports whether a request came to Config.Management.

@@ -118,6 +118,7 @@ type Server struct {
 	draining atomic.Bool
 	stopping chan struct{} // closed when the shutdown begins
 
+	uploads   []string // paths, see AllowUploads
 	mu        sync.Mutex
 	also      []net.Listener // of Also
 	closing   bool           // the shutdown has begun

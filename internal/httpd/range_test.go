@@ -1,11 +1,11 @@
-package web
+package httpd
 
 import "testing"
 
 func TestByteRange(t *testing.T) {
 	for _, c := range []struct {
 		header   string
-		from, to int
+		from, to int64
 		ok       bool
 	}{
 		{"", 0, 100, true},
@@ -21,7 +21,7 @@ func TestByteRange(t *testing.T) {
 		{"bytes=a-b", 0, 100, true},
 		{"lines=1-2", 0, 100, true},
 	} {
-		from, to, ok := byteRange(c.header, 100)
+		from, to, ok := ByteRange(c.header, 100)
 		if from != c.from || to != c.to || ok != c.ok {
 			t.Errorf("%q: got %d %d %v, want %d %d %v", c.header, from, to, ok, c.from, c.to, c.ok)
 		}

@@ -1,0 +1,130 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/ingest/access"
+	"millrace/internal/httpd"
+	"millrace/internal/role"
+	"millrace/internal/routines"
+	"millrace/stream"
+	"millrace/tasks"
+)
+
+// Options configure the adapter. Zero fields take their defaults.
+type Options struct {
+	Data     *tasks.Data
+	MaxInput int64         // bytes of an input; default 1 GiB
+	Slots    int           // tasks of the server's models that run at once; 0 = none
+	Name     string        // of the consumer, for people
+	Drain    time.Duration // tasks that run may take this long at the shutdown
+	Log      *slog.Logger
+}
+
+// Adapter has the routes of tasks.
+type Adapter struct {
+	opts    Options
+	http    *httpd.Server
+	gate    *ingest.Gate
+	ctx     context.Context
+	serving chan struct{}
+	tasks   *routines.Group
+}
+
+var _ ingest.Interface = (*Adapter)(nil)
+
+// New returns the adapter and registers its routes, which answer 503 until Serve is called.
+func New(h *httpd.Server, o Options) *Adapter {
+	o.MaxInput = cmp.Or(o.MaxInput, 1<<30)
+	o.Name = cmp.Or(o.Name, "server")
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	a := &Adapter{opts: o, http: h, serving: make(chan struct{})}
+	a.tasks = routines.New(func(name string, p any, stack []byte) {
+		o.Log.Error("a goroutine of the tasks panicked", "name", name, "panic", p, "stack", string(stack))
+	})
+	h.AllowUploads(root)
+	a.routes(h.App)
+	return a
+}
+
+// Name implements ingest.Interface.
+func (a *Adapter) Name() string { return "tasks" }
+
+// lookEvery is the time between two looks at the loaded models by a consumer without a task.
+const lookEvery = time.Second
+
+// Serve runs the tasks of the server's models until ctx ends.
+func (a *Adapter) Serve(ctx context.Context, gate *ingest.Gate) error {
+	a.gate, a.ctx = gate, ctx
+	close(a.serving)
+	a.run("due", func() { a.opts.Data.Run(ctx) })
+	if a.opts.Slots > 0 {
+		a.run("consumer", func() { a.consumer().Run(ctx, a.opts.Drain) })
+		a.run("models", func() { a.lookAtModels(ctx) })
+	}
+	<-ctx.Done()
+	a.tasks.Stop()
+	a.tasks.Wait()
+	return a.Close()
+}
+
+// Close closes the data folder. Serve does so at its end.
+func (a *Adapter) Close() error {
+	a.opts.Data.Close()
+	return nil
+}
+
+// Serving is closed once Serve has opened the routes.
+func (a *Adapter) Serving() <-chan struct{} { return a.serving }
+
+// run starts a goroutine, unless the shutdown has begun.
+func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, nil) }
+
+// lookAtModels lets the consumer look at the loaded models again and again.
+func (a *Adapter) lookAtModels(ctx context.Context) {
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			a.opts.Data.Served()
+		}
+	}
+}
+
+// client returns the client of a request, and an error until Serve is called.
+func (a *Adapter) client(c *fiber.Ctx) (*ingest.Client, error) {
+	select {
+	case <-a.serving:
+		return ingest.ClientOf(httpd.ClientOf(c)), nil
+	default:
+		return nil, stream.Errorf(stream.Unavailable, "", "the server is starting: try again")
+	}
+}
+
+// ownerOf returns the name under which tasks of a client are stored; "" where clients need no credentials.
+func ownerOf(c *ingest.Client) string {
+	if p := c.Principal(); p != nil {
+		return p.Key
+	}
+	return ""
+}
+
+// sees reports whether a client may see a task: the client's own tasks, and with the role manage all tasks of the
+// client's models.
+func sees(c *ingest.Client, t *tasks.Task) bool {
+	if t.Owner == ownerOf(c) {
+		return c.Known()
+	}
+	return c.For(access.Need{Role: role.Manage, Model: t.Model}) == nil
+}

@@ -1,0 +1,243 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/tasks"
+	"millrace/tasks/blob"
+)
+
+// root is the path below which all routes are.
+const root = "/v2/tasks"
+
+// maxWait is the longest wait of a request for a task.
+const maxWait = 5 * time.Minute
+
+func (a *Adapter) routes(app fiber.Router) {
+	app.Post(root, a.submit)
+	app.Get(root, a.list)
+	app.Get(root+"/:id", a.show)
+	app.Get(root+"/:id/result", a.result)
+	app.Get(root+"/:id/events", a.events)
+	app.Post(root+"/:id/cancel", a.change((*tasks.Store).Cancel))
+	app.Post(root+"/:id/retry", a.change((*tasks.Store).Retry))
+	app.Delete(root+"/:id", a.delete)
+}
+
+// find returns the task of a request. A task of another client does not exist.
+func (a *Adapter) find(c *fiber.Ctx) (tasks.Task, error) {
+	by, err := a.client(c)
+	if err != nil {
+		return tasks.Task{}, err
+	}
+	id := strings.Clone(c.Params("id"))
+	t, err := a.opts.Data.Get(id)
+	if err == nil && !sees(by, &t) {
+		return tasks.Task{}, tasks.Missing(id)
+	}
+	return t, err
+}
+
+// options reads the query; an option that set does not know is refused.
+func options(c *fiber.Ctx, set func(name, text string) (known bool, err error)) (err error) {
+	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
+		if err != nil {
+			return
+		}
+		known := false
+		if known, err = set(string(k), string(v)); err == nil && !known {
+			err = stream.Errorf(stream.InvalidArgument, string(k), "is no option of %s", c.Route().Path)
+		}
+	})
+	return err
+}
+
+// listed is the answer of a list.
+type listed struct {
+	Tasks []tasks.Task `json:"tasks"`
+	Next  string       `json:"next,omitempty"` // after of the next page; "" = this is the last page
+}
+
+func (a *Adapter) list(c *fiber.Ctx) error {
+	by, err := a.client(c)
+	if err != nil {
+		return err
+	}
+	q := tasks.Query{Limit: 100}
+	err = options(c, func(name, text string) (known bool, err error) {
+		switch name {
+		case "state":
+			for s := range strings.SplitSeq(text, ",") {
+				if !slices.Contains(tasks.States, tasks.State(s)) {
+					return true, stream.Errorf(stream.InvalidArgument, name, "%.40q is no state: there are %v", s, tasks.States)
+				}
+				q.States = append(q.States, tasks.State(s))
+			}
+		case "model":
+			q.Model = text
+		case "limit":
+			q.Limit, err = number(name, text, 1, 1000)
+		case "after":
+			if q.After = text; tasks.CheckID(text) != nil {
+				err = stream.Errorf(stream.InvalidArgument, name, "%.40q is no id of a task", text)
+			}
+		default:
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	q.Keep = func(t *tasks.Task) bool { return sees(by, t) }
+	found, next := a.opts.Data.List(q)
+	return c.JSON(listed{found, next})
+}
+
+func (a *Adapter) show(c *fiber.Ctx) error {
+	var wait time.Duration
+	err := options(c, func(name, text string) (known bool, err error) {
+		if name == "wait" {
+			wait, err = duration(name, text, 0, maxWait)
+			return true, err
+		}
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	t, err := a.find(c)
+	if err != nil || wait == 0 {
+		return sendTask(c, t, err)
+	}
+	ctx, cancel := context.WithTimeout(a.http.Context(c, a.ctx), wait)
+	defer cancel()
+	for err == nil && !t.State.Ended() && ctx.Err() == nil {
+		t, err = a.opts.Data.Wait(ctx, t.ID)
+	}
+	return sendTask(c, t, err)
+}
+
+func sendTask(c *fiber.Ctx, t tasks.Task, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.JSON(t)
+}
+
+func (a *Adapter) change(to func(*tasks.Store, context.Context, string) (tasks.Task, error)) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		t, err := a.find(c)
+		if err == nil {
+			t, err = to(a.opts.Data.Store, c.UserContext(), t.ID)
+		}
+		return sendTask(c, t, err)
+	}
+}
+
+func (a *Adapter) delete(c *fiber.Ctx) error {
+	t, err := a.find(c)
+	if err == nil {
+		err = a.opts.Data.Delete(c.UserContext(), t.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// events sends each change of a task until the task has ended.
+func (a *Adapter) events(c *fiber.Ctx) error {
+	t, err := a.find(c)
+	if err != nil {
+		return err
+	}
+	c.Response().Header.SetContentType(httpd.EventStream)
+	a.http.GoLive(c, a.ctx, a.run, "events", func(l *httpd.Live) {
+		defer l.Beat(15*time.Second, a.run)()
+		for {
+			text, _ := json.Marshal(t)
+			if l.Event("task", text) != nil || t.State.Ended() {
+				return
+			}
+			if t, err = a.opts.Data.Wait(l.Context(), t.ID); err != nil || l.Context().Err() != nil {
+				return
+			}
+		}
+	}, func() {})
+	return nil
+}
+
+// result sends the result of a finished task, or a part of the result.
+func (a *Adapter) result(c *fiber.Ctx) error {
+	t, err := a.find(c)
+	if err != nil {
+		return err
+	}
+	r, err := a.opts.Data.Result(c.UserContext(), t)
+	if err != nil {
+		return err
+	}
+	h := &c.Response().Header
+	h.SetContentType(t.Result.Type)
+	h.Set(fiber.HeaderAcceptRanges, "bytes")
+	h.Set(fiber.HeaderETag, `"`+t.Result.SHA256+`"`)
+	if t.Result.Head != "" {
+		h.Set(headerLength, t.Result.Head)
+	}
+	if t.Result.Name != "" {
+		h.Set(fiber.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": t.Result.Name}))
+	}
+	from, to, ok := httpd.ByteRange(c.Get(fiber.HeaderRange), r.Size())
+	switch {
+	case !ok:
+		_ = r.Close()
+		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes */%d", r.Size()))
+		return c.SendStatus(http.StatusRequestedRangeNotSatisfiable)
+	case from > 0 || to < r.Size():
+		c.Status(http.StatusPartialContent)
+		h.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, r.Size()))
+	}
+	if _, err := r.Seek(from, io.SeekStart); err != nil {
+		_ = r.Close()
+		return err
+	}
+	return c.SendStream(&download{r: r, left: to - from, conn: c.Context().Conn()}, int(to-from))
+}
+
+// downloadWait is the longest time in which a client must take a piece of a result.
+const downloadWait = 30 * time.Second
+
+// download is a part of a result while the part is sent.
+type download struct {
+	r    blob.Reader
+	left int64
+	conn net.Conn
+}
+
+// Read implements io.Reader. Each piece has a time limit of its own.
+func (d *download) Read(b []byte) (int, error) {
+	if d.left == 0 {
+		return 0, io.EOF
+	}
+	_ = d.conn.SetWriteDeadline(time.Now().Add(downloadWait))
+	n, err := d.r.Read(b[:min(int64(len(b)), d.left)])
+	d.left -= int64(n)
+	return n, err
+}
+
+// Close implements io.Closer.
+func (d *download) Close() error { return d.r.Close() }

@@ -1,0 +1,90 @@
+package tasks
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/tasks"
+)
+
+// headerLength is the header with the length of the JSON in front of binary tensors.
+const headerLength = "Inference-Header-Content-Length"
+
+// consumer returns the consumer of the tasks of loaded models.
+func (a *Adapter) consumer() *tasks.Consumer {
+	models := a.gate.Owner().Models()
+	return &tasks.Consumer{
+		Store: a.opts.Data.Store, Name: a.opts.Name, Slots: a.opts.Slots, Handler: a, Log: a.opts.Log,
+		Serves: func(model string) bool {
+			_, ready, err := models.Model(model, "")
+			return err == nil && ready
+		},
+	}
+}
+
+var _ tasks.Handler = (*Adapter)(nil)
+
+// Run implements tasks.Handler: the input of the task is the body of a request to the infer route of the model, and the
+// reply is the result.
+func (a *Adapter) Run(c *tasks.Claim) (tasks.File, error) {
+	t := c.Task()
+	in, err := c.Input()
+	if err != nil {
+		return tasks.File{}, err
+	}
+	defer func() { _ = in.Close() }()
+	r := httpd.Inside{Method: http.MethodPost, Path: inferPath(&t), Header: map[string]string{}, Body: in, Size: in.Size()}
+	if t.Input.Type != "" {
+		r.Header[fiber.HeaderContentType] = t.Input.Type
+	}
+	if t.Input.Head != "" {
+		r.Header[headerLength] = t.Input.Head
+	}
+	reply, release := a.http.Handle(c.Context(), r)
+	defer release()
+	if reply.StatusCode() != http.StatusOK {
+		return tasks.File{}, errorOf(reply)
+	}
+	return store(c, reply)
+}
+
+// inferPath returns the infer route of the model of a task.
+func inferPath(t *tasks.Task) string {
+	path := "/v2/models/" + url.PathEscape(t.Model)
+	if t.Version != "" {
+		path += "/versions/" + url.PathEscape(t.Version)
+	}
+	return path + "/infer"
+}
+
+// store writes the body of a reply into the result of a task.
+func store(c *tasks.Claim, reply *fasthttp.Response) (tasks.File, error) {
+	out, err := c.Create()
+	if err != nil {
+		return tasks.File{}, err
+	}
+	defer out.Discard()
+	if err := reply.BodyWriteTo(out); err != nil {
+		return tasks.File{}, err
+	}
+	info, err := out.Commit()
+	return tasks.File{Info: info, Type: string(reply.Header.ContentType()), Head: string(reply.Header.Peek(headerLength))}, err
+}
+
+// errorOf returns the error in a reply.
+func errorOf(reply *fasthttp.Response) error {
+	var e struct {
+		Error string      `json:"error"`
+		Code  stream.Code `json:"code"`
+	}
+	if err := json.Unmarshal(reply.Body(), &e); err != nil || e.Code == "" {
+		return stream.Errorf(stream.Internal, "", "the model was answered with the status %d", reply.StatusCode())
+	}
+	return stream.Errorf(e.Code, "", "%s", e.Error)
+}

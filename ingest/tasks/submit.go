@@ -1,0 +1,141 @@
+package tasks
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest/access"
+	"millrace/internal/httpd"
+	"millrace/internal/role"
+	"millrace/stream"
+	"millrace/tasks"
+	"millrace/tasks/blob"
+)
+
+// Bounds of a submission.
+const (
+	maxText      = 256 // bytes of a name, media type or idempotency key
+	maxPriority  = 100
+	maxAttempts  = 100
+	maxRetention = 366 * 24 * time.Hour
+)
+
+// submit stores the body of a request as the input of a new task.
+func (a *Adapter) submit(c *fiber.Ctx) error {
+	by, err := a.client(c)
+	if err != nil {
+		return err
+	}
+	t, err := readSubmission(c, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	if err := by.For(access.Need{Role: role.Infer, Model: t.Model}); err != nil {
+		return err
+	}
+	if a.ctx.Err() != nil {
+		return stream.Errorf(stream.Draining, "", "the server is shutting down: submit the task to another server, or later")
+	}
+	t.Owner = ownerOf(by)
+	task, there, err := a.opts.Data.Submit(c.UserContext(), tasks.Submission{Task: t, Data: func(w blob.Writer) error {
+		_, err := a.http.Upload(c, a.opts.MaxInput, "tasks.max_input", w)
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	c.Location(httpd.Relative(c, root+"/"+task.ID))
+	if !there {
+		c.Status(fiber.StatusCreated)
+	}
+	return c.JSON(task)
+}
+
+// readSubmission reads the query and the headers of a submission.
+func readSubmission(c *fiber.Ctx, now time.Time) (t tasks.Task, err error) {
+	t.Key = strings.Clone(c.Get("Idempotency-Key"))
+	t.Input.Type = strings.Clone(c.Get(fiber.HeaderContentType))
+	t.Input.Head = strings.Clone(c.Get(headerLength))
+	for _, h := range []struct{ name, text string }{
+		{"Idempotency-Key", t.Key}, {fiber.HeaderContentType, t.Input.Type}, {headerLength, t.Input.Head},
+	} {
+		if len(h.text) > maxText {
+			return t, stream.Errorf(stream.InvalidArgument, h.name, "is longer than %d bytes", maxText)
+		}
+	}
+	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
+		if err == nil {
+			err = setOption(&t, string(k), string(v), now)
+		}
+	})
+	if err == nil && t.Model == "" {
+		err = stream.Errorf(stream.InvalidArgument, "model", "is missing: say which model runs the task, such as ?model=find")
+	}
+	if err == nil && !t.Expires.IsZero() && !t.Expires.After(t.NotBefore) {
+		err = stream.Errorf(stream.InvalidArgument, "expires", "is not after not_before: the task could never run")
+	}
+	return t, err
+}
+
+// setOption sets one option of the query of a submission.
+func setOption(t *tasks.Task, name, text string, now time.Time) (err error) {
+	if len(text) > maxText {
+		return stream.Errorf(stream.InvalidArgument, name, "is longer than %d bytes", maxText)
+	}
+	switch name {
+	case "model":
+		t.Model = text
+	case "version":
+		t.Version = text
+	case "name":
+		t.Input.Name = text
+	case "priority":
+		t.Priority, err = number(name, text, -maxPriority, maxPriority)
+	case "attempts":
+		t.Attempts, err = number(name, text, 1, maxAttempts)
+	case "not_before":
+		t.NotBefore, err = moment(name, text, now)
+	case "expires":
+		t.Expires, err = moment(name, text, now)
+	case "retention":
+		var d time.Duration
+		d, err = duration(name, text, time.Second, maxRetention)
+		t.Retention = tasks.Seconds(d / time.Second)
+	default:
+		err = stream.Errorf(stream.InvalidArgument, name, "is no option of a task: there are model, version, name, "+
+			"priority, attempts, not_before, expires and retention")
+	}
+	return err
+}
+
+func number(name, text string, least, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no number from %d to %d", text, least, most)
+	}
+	return n, nil
+}
+
+func duration(name, text string, least, most time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		return 0, stream.Errorf(stream.InvalidArgument, name, "%q is no time from %v to %v, such as 10m", text, least, most)
+	}
+	return d, nil
+}
+
+// moment reads a time of day, or a duration from now.
+func moment(name, text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at.UTC(), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxRetention {
+		return time.Time{}, stream.Errorf(stream.InvalidArgument, name,
+			"%q is neither a time such as %s nor a duration from now such as 10m", text, now.Format(time.RFC3339))
+	}
+	return now.Add(d), nil
+}

@@ -1,0 +1,76 @@
+package httpd
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+// Inside is a request that the server makes to its own routes.
+type Inside struct {
+	Method, Path string
+	Header       map[string]string
+	Body         io.Reader // nil = no body
+	Size         int64     // bytes of Body
+}
+
+// Handle answers a request of the server itself, without a connection: the rules for hosts and origins, and the bounds of
+// clients, do not apply, and ToInside is true. The request ends with ctx. The reply's body is valid until release is
+// called.
+func (s *Server) Handle(ctx context.Context, r Inside) (reply *fasthttp.Response, release func()) {
+	at := newConn(nowhere{})
+	at.at = inside
+	at.ctx, at.cancel = context.WithCancelCause(ctx)
+	c := &fasthttp.RequestCtx{}
+	c.Init2(at, nil, false)
+	h := &c.Request.Header
+	h.SetMethod(r.Method)
+	h.SetRequestURI(r.Path)
+	h.SetHost("localhost")
+	for k, v := range r.Header {
+		h.Set(k, v)
+	}
+	if r.Body != nil {
+		c.Request.SetBodyStream(r.Body, int(r.Size))
+		h.SetContentLength(int(r.Size))
+	}
+	defer s.finishInside(c)
+	s.inner(c)
+	return &c.Response, func() {
+		at.cancel(nil)
+		_ = c.Response.CloseBodyStream()
+	}
+}
+
+// finishInside writes an error reply after a panic of a handler.
+func (s *Server) finishInside(c *fasthttp.RequestCtx) {
+	if p := recover(); p != nil {
+		s.panicked(c, p)
+	}
+}
+
+// ToInside reports whether the server itself has made a request.
+func ToInside(c *fiber.Ctx) bool { return connOf(c.Context().Conn()).isInside() }
+
+// isInside reports whether the requests of the connection are of the server itself. c may be nil.
+func (c *conn) isInside() bool { return c != nil && c.at == inside }
+
+// nowhere is the connection of a request without a connection.
+type nowhere struct{}
+
+// nowhereAddr is the address of both ends of nowhere.
+var nowhereAddr = &net.UnixAddr{Name: "inside", Net: "unix"}
+
+func (nowhere) Read([]byte) (int, error)         { return 0, io.EOF }
+func (nowhere) Write([]byte) (int, error)        { return 0, os.ErrClosed }
+func (nowhere) Close() error                     { return nil }
+func (nowhere) LocalAddr() net.Addr              { return nowhereAddr }
+func (nowhere) RemoteAddr() net.Addr             { return nowhereAddr }
+func (nowhere) SetDeadline(time.Time) error      { return nil }
+func (nowhere) SetReadDeadline(time.Time) error  { return nil }
+func (nowhere) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,63 @@
+// Package blob keeps the bytes of tasks: inputs, results and logs. A blob is written once and read many times.
+// The package must not know what a blob means.
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"io"
+
+	"millrace/stream"
+)
+
+// Store keeps blobs by key, such as "7f/7f3a.../input". All methods are safe for concurrent use.
+type Store interface {
+	// Create begins a blob. The blob exists when Commit has returned nil. A blob with the same key is replaced.
+	Create(ctx context.Context, key string) (Writer, error)
+	// Open opens a blob. Errors: NotFound.
+	Open(ctx context.Context, key string) (Reader, error)
+	// Delete deletes the blobs whose keys begin with prefix + "/", and the blob with the key prefix. Missing blobs
+	// are no error.
+	Delete(ctx context.Context, prefix string) error
+	// Usage returns the bytes of all blobs.
+	Usage() int64
+}
+
+// Writer writes one blob. Exactly one of Commit and Discard ends the writing.
+type Writer interface {
+	io.Writer
+	// Commit makes the blob durable and visible, and returns its size and digest.
+	Commit() (Info, error)
+	// Discard removes what was written. Discard after Commit does nothing.
+	Discard()
+}
+
+// Reader reads one blob from any offset.
+type Reader interface {
+	io.ReadSeekCloser
+	Size() int64
+}
+
+// Info describes a blob.
+type Info struct {
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // 64 hexadecimal digits
+}
+
+// Check reads r to its end and returns an error if size or digest differ from the info.
+func (i Info) Check(r io.Reader) error {
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	if err != nil {
+		return err
+	}
+	if got := (Info{n, sum(h)}); got != i {
+		return stream.Errorf(stream.Internal, "", "a stored file is damaged: %d bytes with SHA-256 %s, not %d bytes with %s",
+			got.Size, got.SHA256, i.Size, i.SHA256)
+	}
+	return nil
+}
+
+func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }

@@ -1,0 +1,266 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"millrace/stream"
+)
+
+// Files is a Store in a folder. A blob is written to a temporary file, synced, and renamed.
+type Files struct {
+	root  *os.Root
+	sync  bool
+	bytes atomic.Int64
+	next  atomic.Uint64
+}
+
+// temporary is the folder of unfinished blobs. Keys cannot begin with a dot.
+const temporary = ".writing"
+
+// OpenFiles opens the folder, which is created when missing, and removes unfinished blobs of an earlier process. With
+// sync, Commit returns when the disk has the blob.
+func OpenFiles(folder string, sync bool) (*Files, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	f := &Files{root: root, sync: sync}
+	err = errors.Join(root.RemoveAll(temporary), root.Mkdir(temporary, 0o700))
+	if err == nil {
+		err = f.measure()
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return f, nil
+}
+
+// measure adds up the sizes of all blobs.
+func (f *Files) measure() error {
+	return fs.WalkDir(f.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			f.bytes.Add(info.Size())
+		}
+		return err
+	})
+}
+
+// Close closes the folder.
+func (f *Files) Close() error { return f.root.Close() }
+
+// Usage implements Store.
+func (f *Files) Usage() int64 { return f.bytes.Load() }
+
+// checkKey refuses keys that are no path below the folder.
+func checkKey(key string) error {
+	if !fs.ValidPath(key) || key == "." || strings.HasPrefix(key, ".") || strings.Contains(key, "/.") ||
+		strings.ContainsAny(key, "\\\x00") {
+		return stream.Errorf(stream.InvalidArgument, "", "%q cannot be the name of a stored file", key)
+	}
+	return nil
+}
+
+// Create implements Store.
+func (f *Files) Create(ctx context.Context, key string) (Writer, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	name := path.Join(temporary, strconv.FormatUint(f.next.Add(1), 10))
+	file, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &fileWriter{of: f, ctx: ctx, file: file, name: name, key: key, hash: sha256.New()}, nil
+}
+
+// fileWriter writes one blob of Files.
+type fileWriter struct {
+	of        *Files
+	ctx       context.Context
+	file      *os.File
+	name, key string
+	hash      hash.Hash
+	size      int64
+	ended     bool
+}
+
+// Write implements io.Writer.
+func (w *fileWriter) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.file.Write(b)
+	w.hash.Write(b[:n])
+	w.size += int64(n)
+	return n, err
+}
+
+// Commit implements Writer.
+func (w *fileWriter) Commit() (Info, error) {
+	if w.ended {
+		return Info{}, os.ErrClosed
+	}
+	defer w.Discard()
+	if w.of.sync {
+		if err := w.file.Sync(); err != nil {
+			return Info{}, err
+		}
+	}
+	if err := w.file.Close(); err != nil {
+		return Info{}, err
+	}
+	if err := w.of.place(w.name, w.key, w.size); err != nil {
+		return Info{}, err
+	}
+	w.ended = true
+	return Info{w.size, sum(w.hash)}, nil
+}
+
+// Discard implements Writer.
+func (w *fileWriter) Discard() {
+	if w.ended {
+		return
+	}
+	w.ended = true
+	_ = w.file.Close()
+	_ = w.of.root.Remove(w.name)
+}
+
+// place renames a complete file to its key.
+func (f *Files) place(name, key string, size int64) error {
+	dir := path.Dir(key)
+	if err := f.makeFolders(dir); err != nil {
+		return err
+	}
+	old, err := f.root.Lstat(key)
+	if err == nil {
+		size -= old.Size()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := f.root.Rename(name, key); err != nil {
+		return err
+	}
+	f.bytes.Add(size)
+	return f.syncFolder(dir)
+}
+
+// makeFolders makes a folder and the folders above. With sync, each new folder is in the disk's copy of the folder above.
+func (f *Files) makeFolders(dir string) error {
+	err := f.root.Mkdir(dir, 0o700)
+	switch {
+	case err == nil:
+		return f.syncFolder(path.Dir(dir))
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case !errors.Is(err, fs.ErrNotExist) || dir == ".":
+		return err
+	}
+	if err := f.makeFolders(path.Dir(dir)); err != nil {
+		return err
+	}
+	return f.makeFolders(dir)
+}
+
+// syncFolder makes the names in a folder durable.
+func (f *Files) syncFolder(dir string) error {
+	if !f.sync {
+		return nil
+	}
+	d, err := f.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Open implements Store.
+func (f *Files) Open(_ context.Context, key string) (Reader, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	file, err := f.root.Open(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, stream.Errorf(stream.NotFound, "", "the stored file %s does not exist", key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = stream.Errorf(stream.NotFound, "", "the stored file %s does not exist", key)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return fileReader{file, info.Size()}, nil
+}
+
+// fileReader reads one blob of Files.
+type fileReader struct {
+	*os.File
+	size int64
+}
+
+// Size implements Reader.
+func (r fileReader) Size() int64 { return r.size }
+
+// Delete implements Store.
+func (f *Files) Delete(_ context.Context, prefix string) error {
+	if err := checkKey(prefix); err != nil {
+		return err
+	}
+	var size int64
+	err := fs.WalkDir(f.root.FS(), prefix, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err := errors.Join(err, f.root.RemoveAll(prefix)); err != nil {
+		return err
+	}
+	f.bytes.Add(-size)
+	return nil
+}
+
+// Folders lists the keys of the folders with a number of path elements, such as 2 for "7f/7f3a...".
+func (f *Files) Folders(depth int) ([]string, error) {
+	var found []string
+	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !d.IsDir() || name == ".":
+			return err
+		case name == temporary:
+			return fs.SkipDir
+		case strings.Count(name, "/") == depth-1:
+			found = append(found, name)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
+}

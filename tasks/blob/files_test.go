@@ -1,0 +1,123 @@
+package blob
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/stream/coded"
+)
+
+func put(t *testing.T, f *Files, key, text string) Info {
+	t.Helper()
+	w, err := f.Create(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	info, err := w.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Discard()
+	return info
+}
+
+func openFiles(t *testing.T, dir string) *Files {
+	t.Helper()
+	f, err := OpenFiles(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestFiles: a blob is there after Commit and after another start, has its digest, and is replaced and deleted.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	f := openFiles(t, dir)
+	put(t, f, "7f/a/input", "old and long")
+	info := put(t, f, "7f/a/input", "abc")
+	const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // FIPS 180-2, appendix B.1
+	if info != (Info{3, abc}) {
+		t.Errorf("info %+v", info)
+	}
+	put(t, f, "7f/b/input", "1234")
+	f = openFiles(t, dir)
+	if n := f.Usage(); n != 7 {
+		t.Errorf("%d bytes are used, want 7", n)
+	}
+	r, err := f.Open(t.Context(), "7f/a/input")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if err := info.Check(r); err != nil || r.Size() != 3 {
+		t.Errorf("%v, size %d", err, r.Size())
+	}
+	if _, err := r.Seek(2, io.SeekStart); err != nil {
+		t.Error(err)
+	}
+	if b, _ := io.ReadAll(r); string(b) != "c" {
+		t.Errorf("from offset 2: %q", b)
+	}
+	if err := info.Check(strings.NewReader("abd")); coded.CodeOf(err) != coded.Internal {
+		t.Errorf("a damaged blob: %v", err)
+	}
+	for range 2 {
+		if err := f.Delete(t.Context(), "7f/a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Open(t.Context(), "7f/a/input"); coded.CodeOf(err) != coded.NotFound || f.Usage() != 4 {
+		t.Errorf("after the deletion: %v, %d bytes", err, f.Usage())
+	}
+}
+
+// TestUnfinished: what is not committed is not there, and leaves no file.
+func TestUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	f := openFiles(t, dir)
+	a, err := f.Create(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(a, "x")
+	a.Discard()
+	if _, err := a.Commit(); err == nil {
+		t.Error("committed after Discard")
+	}
+	if _, err := f.Create(t.Context(), "b"); err != nil { // as a killed process leaves it
+		t.Fatal(err)
+	}
+	f = openFiles(t, dir)
+	for _, key := range []string{"a", "b"} {
+		if _, err := f.Open(t.Context(), key); coded.CodeOf(err) != coded.NotFound {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, temporary)); err != nil || len(left) != 0 || f.Usage() != 0 {
+		t.Errorf("%d files are left, %d bytes, %v", len(left), f.Usage(), err)
+	}
+}
+
+// TestKeys: keys that leave the folder, or name its own files, are refused.
+func TestKeys(t *testing.T) {
+	f := openFiles(t, t.TempDir())
+	for _, key := range []string{"", ".", "..", "../a", "/a", "a/../../b", "a//b", ".writing/1", "a/.b", `a\b`, "a\x00"} {
+		if _, err := f.Create(t.Context(), key); coded.CodeOf(err) != coded.InvalidArgument {
+			t.Errorf("create %q: %v", key, err)
+		}
+		if _, err := f.Open(t.Context(), key); coded.CodeOf(err) != coded.InvalidArgument {
+			t.Errorf("open %q: %v", key, err)
+		}
+		if err := f.Delete(t.Context(), key); coded.CodeOf(err) != coded.InvalidArgument {
+			t.Errorf("delete %q: %v", key, err)
+		}
+	}
+}

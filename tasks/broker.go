@@ -1,0 +1,110 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Broker is a connection to JetStream: of a server inside this process, or of servers elsewhere.
+type Broker struct {
+	embedded *server.Server // nil = servers elsewhere
+	conn     *nats.Conn
+	js       jetstream.JetStream
+}
+
+// startTime bounds the start of the embedded server, in which it reads its files.
+const startTime = 30 * time.Second
+
+// Embed starts a JetStream server in this process, which has no port and keeps its files in folder. With always, each
+// write is on the disk before it is acknowledged; otherwise once a minute at the latest.
+func Embed(folder string, always bool, log *slog.Logger) (*Broker, error) {
+	o := &server.Options{
+		ServerName: "millrace", DontListen: true, NoSigs: true, NoSystemAccount: true,
+		JetStream: true, StoreDir: folder, SyncAlways: always, SyncInterval: time.Minute,
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		return nil, fmt.Errorf("the task store in %s cannot be opened: %w", folder, err)
+	}
+	s.SetLogger(brokerLog{log}, false, false)
+	s.Start()
+	if !s.ReadyForConnections(startTime) || !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("the task store in %s cannot be opened: the log has the reason", folder)
+	}
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.MaxReconnects(-1))
+	if err != nil {
+		s.Shutdown()
+		return nil, err
+	}
+	b, err := newBroker(conn)
+	if err != nil {
+		s.Shutdown()
+		return nil, err
+	}
+	b.embedded = s
+	return b, nil
+}
+
+// newBroker returns the broker of a connection.
+func newBroker(conn *nats.Conn) (*Broker, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Broker{conn: conn, js: js}, nil
+}
+
+// Close ends the connection, and the embedded server after its files are complete.
+func (b *Broker) Close() {
+	b.conn.Close()
+	if b.embedded != nil {
+		b.embedded.Shutdown()
+		b.embedded.WaitForShutdown()
+	}
+}
+
+// bucket opens the bucket of the records, which is made when missing.
+func (b *Broker) bucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
+	kv, err := b.js.KeyValue(ctx, bucketName)
+	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, err
+	}
+	return b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketName, Description: "tasks of Millrace", History: 1, Storage: jetstream.FileStorage,
+		Replicas: replicas,
+	})
+}
+
+// bucketName names the bucket of the records; its end is the version of their form.
+const bucketName = "millrace-tasks-1"
+
+// brokerLog writes the log of the embedded server into a slog.Logger.
+type brokerLog struct{ log *slog.Logger }
+
+func (l brokerLog) Noticef(format string, v ...any) {
+	l.log.Debug("task store", "text", fmt.Sprintf(format, v...))
+}
+func (l brokerLog) Warnf(format string, v ...any) {
+	l.log.Warn("task store", "text", fmt.Sprintf(format, v...))
+}
+func (l brokerLog) Fatalf(format string, v ...any) {
+	l.log.Error("task store", "text", fmt.Sprintf(format, v...))
+}
+func (l brokerLog) Errorf(format string, v ...any) {
+	l.log.Error("task store", "text", fmt.Sprintf(format, v...))
+}
+func (l brokerLog) Debugf(string, ...any) {}
+func (l brokerLog) Tracef(string, ...any) {}
+
+// storeFolder returns the folder of JetStream's files below the data folder.
+func storeFolder(data string) string { return filepath.Join(data, "jetstream") }

@@ -1,0 +1,263 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"millrace/internal/backoff"
+	"millrace/stream/coded"
+	"millrace/tasks/blob"
+)
+
+// Claim is a task that a consumer runs. Finish, Fail or Release ends the claim.
+type Claim struct {
+	store   *Store
+	id      string
+	attempt int
+	ctx     context.Context
+	end     context.CancelCauseFunc
+
+	mu       sync.Mutex // held while a change is being written
+	task     Task
+	revision uint64
+	ended    bool
+}
+
+// errClaimLost is the cause of the context of a claim whose task another process has taken or cancelled.
+var errClaimLost = coded.Errorf(coded.Canceled, "", "the task was cancelled, or another consumer has taken the task")
+
+// Claim is ClaimFor with one context.
+func (s *Store) Claim(ctx context.Context, consumer string, serves func(model string) bool) (*Claim, error) {
+	return s.ClaimFor(ctx, ctx, consumer, serves)
+}
+
+// ClaimFor waits for a queued task of the models for which serves is true, until ctx ends, and claims the task for a
+// consumer, whose name is for people. The context of the claim ends with work, and when the task is cancelled or taken.
+// ClaimFor looks at serves again when a task becomes ready, and after Store.Served.
+func (s *Store) ClaimFor(ctx, work context.Context, consumer string, serves func(model string) bool) (*Claim, error) {
+	for {
+		s.mu.Lock()
+		e := s.index.next(serves)
+		if e == nil {
+			more := s.index.wait()
+			s.mu.Unlock()
+			select {
+			case <-more:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		t, revision := e.Task, e.revision
+		s.mu.Unlock()
+		c, err := s.claim(work, consumer, t, revision)
+		if c != nil || err != nil && !errors.Is(err, errLost) {
+			return c, err
+		}
+	}
+}
+
+// claim claims one revision of a queued task. When the write fails, the task is offered again.
+func (s *Store) claim(ctx context.Context, consumer string, t Task, revision uint64) (*Claim, error) {
+	now := time.Now().UTC()
+	if !t.Expires.IsZero() && !now.Before(t.Expires) {
+		t.State, t.Ended = Expired, now
+		_, err := s.write(ctx, t, revision)
+		return nil, err
+	}
+	t.State, t.Attempt, t.Consumer, t.Started, t.Progress = Running, t.Attempt+1, consumer, now, Progress{}
+	next, err := s.write(ctx, t, revision)
+	if errors.Is(err, errLost) {
+		_, _, err := s.newest(ctx, t.ID)
+		if coded.CodeOf(err) == coded.NotFound {
+			err = nil
+		}
+		return nil, err
+	}
+	if err != nil {
+		s.offer(t.ID, revision)
+		return nil, err
+	}
+	c := &Claim{store: s, id: t.ID, attempt: t.Attempt, task: t, revision: next}
+	c.ctx, c.end = context.WithCancelCause(ctx)
+	go c.keep()
+	return c, nil
+}
+
+// Served lets waiting calls of ClaimFor look again at the models that their consumers serve.
+func (s *Store) Served() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.wake()
+}
+
+// offer makes a task ready again that a claim has taken from the queue, unless the task has changed since.
+func (s *Store) offer(id string, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.tasks[id]; e != nil && e.revision == revision && e.State == Queued && e.place[inReady] < 0 {
+		s.index.makeReady(e)
+	}
+}
+
+// Task returns the task as claimed.
+func (c *Claim) Task() Task {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.task
+}
+
+// Context ends when the task is cancelled or taken by another consumer, and with the context of Store.Claim.
+func (c *Claim) Context() context.Context { return c.ctx }
+
+// Input opens the input of the task.
+func (c *Claim) Input() (blob.Reader, error) { return c.store.blobs.Open(c.ctx, inputKey(c.id)) }
+
+// Create begins the result of this attempt.
+func (c *Claim) Create() (blob.Writer, error) {
+	return c.store.blobs.Create(c.ctx, resultKey(c.id, c.attempt))
+}
+
+// keep renews the claim three times in each lease, and ends the context when the task is no longer the consumer's.
+func (c *Claim) keep() {
+	every := time.NewTicker(c.store.opts.Lease / 3)
+	defer every.Stop()
+	for {
+		changed := c.store.changed(c.id)
+		if !c.held() {
+			return
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-changed:
+		case <-every.C:
+			_ = c.change(func(*Task) {}) // without the broker the lease runs out, and keep sees the next change
+		}
+	}
+}
+
+// held reports whether the newest known revision is the claim's own, and ends the context otherwise.
+func (c *Claim) held() bool {
+	t, err := c.store.Get(c.id)
+	if err == nil && t.State == Running && t.Attempt == c.attempt {
+		return true
+	}
+	c.end(errClaimLost)
+	return false
+}
+
+// changed returns a channel that is closed at the next revision of a task; closed already for a deleted task.
+func (s *Store) changed(id string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.tasks[id]; e != nil {
+		return e.changed()
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// change writes the next revision of the claimed task. Errors: errClaimLost.
+func (c *Claim) change(f func(*Task)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx := context.WithoutCancel(c.ctx)
+	for !c.ended {
+		t := c.task
+		f(&t)
+		next, err := c.store.write(ctx, t, c.revision)
+		if errors.Is(err, errLost) {
+			err = c.adopt(ctx, t.State)
+			if err == nil {
+				continue
+			}
+			return err
+		}
+		if err == nil {
+			c.task, c.revision = t, next
+			c.stop(t.State != Running, context.Canceled)
+		}
+		return err
+	}
+	return errClaimLost
+}
+
+// adopt looks for the reason why a change was refused. When an earlier change of this claim has arrived although its
+// answer was lost, adopt takes the revision over and returns nil. Otherwise the claim has ended. Errors: errClaimLost,
+// unless the task is in the wanted state by this attempt.
+func (c *Claim) adopt(ctx context.Context, wanted State) error {
+	t, revision, err := c.store.newest(ctx, c.id)
+	switch {
+	case coded.CodeOf(err) == coded.NotFound:
+	case err != nil:
+		return err
+	case t.Attempt == c.attempt && t.State == Running:
+		c.task, c.revision = t, revision
+		return nil
+	case t.Attempt == c.attempt && t.State == wanted:
+		c.task, c.revision = t, revision
+		c.stop(true, context.Canceled)
+		return nil
+	}
+	c.stop(true, errClaimLost)
+	return errClaimLost
+}
+
+// stop ends the claim if ended is true.
+func (c *Claim) stop(ended bool, cause error) {
+	if ended {
+		c.ended = true
+		c.end(cause)
+	}
+}
+
+// Report renews the claim and stores the progress.
+func (c *Claim) Report(p Progress) error { return c.change(func(t *Task) { t.Progress = p }) }
+
+// Finish ends the task with the result that Create has made. Errors: Canceled, when the task is no longer the
+// consumer's; the result is then deleted.
+func (c *Claim) Finish(result File) error {
+	err := c.change(func(t *Task) {
+		t.State, t.Ended, t.Result, t.Error = Finished, time.Now().UTC(), &result, nil
+	})
+	if errors.Is(err, errClaimLost) {
+		key := resultKey(c.id, c.attempt)
+		return errors.Join(err, c.store.blobs.Delete(context.WithoutCancel(c.ctx), key))
+	}
+	return err
+}
+
+// Fail ends the attempt. With again, the task is queued again after a wait, unless this was the last attempt.
+func (c *Claim) Fail(f Failure, again bool) error {
+	return c.change(func(t *Task) {
+		now := time.Now().UTC()
+		t.Error = &f
+		if again && t.Attempt < t.LastAttempt {
+			t.State, t.NotBefore = Queued, now.Add(waitBefore(t.Attempt+1))
+			return
+		}
+		t.State, t.Ended = Failed, now
+	})
+}
+
+// Release gives the task back to the queue at once, as if this attempt had not begun.
+func (c *Claim) Release() error {
+	return c.change(func(t *Task) {
+		t.State, t.Consumer, t.Started, t.LastAttempt = Queued, "", time.Time{}, t.LastAttempt+1
+	})
+}
+
+// waitBefore returns the wait before an attempt after a failed one: 1 s, doubled each time, at most 5 minutes.
+func waitBefore(attempt int) time.Duration {
+	b := backoff.Backoff{Min: time.Second, Max: 5 * time.Minute}
+	var wait time.Duration
+	for range min(attempt-1, 16) {
+		wait = b.Next(rand.Float64())
+	}
+	return wait
+}

@@ -1,0 +1,98 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+// Handler runs one claimed task. The result is written with Claim.Create. An error fails the attempt: another attempt
+// follows if Again is true for the error. When the context of the claim ends, Run must return soon.
+type Handler interface {
+	Run(c *Claim) (File, error)
+}
+
+// Consumer claims tasks and runs them, as many at once as there are slots.
+type Consumer struct {
+	Store   *Store
+	Name    string                  // for people, such as the name of the host
+	Slots   int                     // at least 1
+	Serves  func(model string) bool // the models that the handler can run now
+	Handler Handler
+	Log     *slog.Logger
+}
+
+// retryClaim is the wait after a claim that has failed, as without the broker.
+const retryClaim = time.Second
+
+// Run claims and runs tasks until ctx ends. Tasks that run then are run to their end for the time of grace, and given
+// back to the queue afterwards.
+func (k *Consumer) Run(ctx context.Context, grace time.Duration) {
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { stop(errDrained) }) })()
+	var slots sync.WaitGroup
+	for range max(1, k.Slots) {
+		slots.Go(func() {
+			for ctx.Err() == nil {
+				k.one(ctx, work)
+			}
+		})
+	}
+	slots.Wait()
+}
+
+// errDrained is the cause of the end of a task whose consumer has no more time.
+var errDrained = coded.Errorf(coded.Draining, "", "the consumer ends")
+
+// one claims and runs one task. The task outlives waiting, the context of the claiming, until work ends.
+func (k *Consumer) one(waiting, work context.Context) {
+	c, err := k.Store.ClaimFor(waiting, work, k.Name, k.Serves)
+	if err != nil {
+		if waiting.Err() == nil {
+			k.Log.Warn("no task can be claimed: trying again", "error", err)
+			sleep(waiting, retryClaim)
+		}
+		return
+	}
+	t := c.Task()
+	file, err := k.Handler.Run(c)
+	cause := context.Cause(c.Context())
+	switch {
+	case err == nil:
+		err = c.Finish(file)
+	case errors.Is(cause, errDrained), coded.CodeOf(err) == coded.Draining: // the process ends
+		err = c.Release()
+	case cause != nil:
+		err = cause // cancelled, or taken by another consumer
+	default:
+		k.Log.Warn("a task has failed", "task", t.ID, "model", t.Model, "attempt", t.Attempt, "error", err)
+		err = c.Fail(Failure{Code: string(coded.CodeOf(err)), Message: err.Error()}, Again(err))
+	}
+	if err != nil && !errors.Is(err, errClaimLost) {
+		k.Log.Warn("the end of a task cannot be stored: the task is queued again when its lease is over",
+			"task", t.ID, "error", err)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Again reports whether another attempt may succeed after an error: errors about the request itself stay.
+func Again(err error) bool {
+	switch coded.CodeOf(err) {
+	case coded.InvalidArgument, coded.Unsupported, coded.TooLarge, coded.PermissionDenied, coded.Unauthenticated:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,130 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"millrace/tasks/blob"
+)
+
+// Data is an opened data folder: the task store with its files, for one process.
+type Data struct {
+	*Store
+	lock   *os.File
+	broker *Broker
+	files  *blob.Files
+}
+
+// formVersion is the version of the form of a data folder. A folder with a later version is refused.
+const formVersion = 1
+
+// OpenData opens the data folder, which is created when missing, and locks the folder until Close. With always, every
+// change is on the disk before it is acknowledged. Errors: another process has the folder, or a later version of
+// Millrace has written the folder.
+func OpenData(ctx context.Context, folder string, always bool, o Options) (*Data, error) {
+	d := &Data{}
+	if err := d.open(ctx, folder, always, o.filled()); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Data) open(ctx context.Context, folder string, always bool, o Options) (err error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("the data folder cannot be made: %w", err)
+	}
+	if d.lock, err = lockFolder(folder); err != nil {
+		return err
+	}
+	if err := checkVersion(folder); err != nil {
+		return err
+	}
+	if d.files, err = blob.OpenFiles(filepath.Join(folder, "files"), always); err != nil {
+		return err
+	}
+	if d.broker, err = Embed(storeFolder(folder), always, o.Log); err != nil {
+		return err
+	}
+	if d.Store, err = Open(ctx, d.broker, d.files, o); err != nil {
+		return err
+	}
+	return d.sweep(ctx, o.Log)
+}
+
+// Close closes the folder, and unlocks it last. The caller must have ended all calls.
+func (d *Data) Close() {
+	if d.broker != nil {
+		d.broker.Close()
+	}
+	if d.files != nil {
+		_ = d.files.Close()
+	}
+	if d.lock != nil {
+		_ = d.lock.Close()
+	}
+}
+
+// lockFolder takes the lock of a data folder.
+func lockFolder(folder string) (*os.File, error) {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(f.Close(), fmt.Errorf(
+			"another process uses the data folder %s: end that process, or name another folder (data)", folder))
+	}
+	return f, nil
+}
+
+// checkVersion compares the version of the folder with formVersion, and writes formVersion into a new folder.
+func checkVersion(folder string) error {
+	name := filepath.Join(folder, "version")
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.WriteFile(name, fmt.Appendln(nil, formVersion), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	switch n, err := strconv.Atoi(strings.TrimSpace(string(b))); {
+	case err != nil:
+		return fmt.Errorf("%s has no version number: is %s the data folder of a server?", name, folder)
+	case n > formVersion:
+		return fmt.Errorf("the data folder %s has the form %d of a later version of Millrace; this version reads form %d: "+
+			"install the later version", folder, n, formVersion)
+	}
+	return nil
+}
+
+// sweep deletes files of tasks without a record: the submission or the deletion of the task was interrupted.
+func (d *Data) sweep(ctx context.Context, log *slog.Logger) error {
+	ids, err := d.files.Folders(2)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, key := range ids {
+		id := key[strings.LastIndex(key, "/")+1:]
+		if _, err := d.Get(id); err == nil {
+			continue
+		}
+		if err := d.files.Delete(ctx, key); err != nil {
+			return err
+		}
+		n++
+	}
+	if n > 0 {
+		log.Info("files of interrupted submissions and deletions were removed", "tasks", n)
+	}
+	return nil
+}

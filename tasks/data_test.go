@@ -1,0 +1,192 @@
+package tasks
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/stream/coded"
+)
+
+func openData(t *testing.T, dir string) *Data {
+	t.Helper()
+	d, err := OpenData(t.Context(), dir, true, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// TestDataFolder: a folder belongs to one process, and a folder of a later version is refused.
+func TestDataFolder(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	if _, err := OpenData(t.Context(), dir, true, Options{}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("opened twice: %v", err)
+	}
+	d.Close()
+	d = openData(t, dir)
+	d.Close()
+	for text, want := range map[string]string{"2": "later version", "x": "no version number"} {
+		if err := os.WriteFile(filepath.Join(dir, "version"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenData(t.Context(), dir, true, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("version %q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestSweep: at the start, files without a task are removed, and no others.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	d := openData(t, dir)
+	kept, _, err := d.Submit(t.Context(), Submission{Task: Task{Model: "m"}, Data: text("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID(time.Now())
+	w, err := d.files.Create(t.Context(), inputKey(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(w, "lost")
+	if _, err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	d = openData(t, dir)
+	if _, err := d.files.Open(t.Context(), inputKey(id)); coded.CodeOf(err) != coded.NotFound {
+		t.Errorf("the file without a task: %v", err)
+	}
+	if n := d.files.Usage(); n != kept.Input.Size {
+		t.Errorf("%d bytes are left, want %d", n, kept.Input.Size)
+	}
+}
+
+// handlerFunc is a Handler.
+type handlerFunc func(c *Claim) (File, error)
+
+func (f handlerFunc) Run(c *Claim) (File, error) { return f(c) }
+
+func consume(t *testing.T, s *Store, slots int, grace time.Duration, run handlerFunc) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	k := &Consumer{Store: s, Name: "tester", Slots: slots, Serves: func(string) bool { return true }, Handler: run,
+		Log: slog.New(slog.DiscardHandler)}
+	go func() { k.Run(ctx, grace); close(done) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestConsumer: a consumer runs as many tasks at once as it has slots, and every task once.
+func TestConsumer(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	var now, most, runs atomic.Int64
+	consume(t, r.Store, 3, 0, func(c *Claim) (File, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		runs.Add(1)
+		time.Sleep(time.Millisecond)
+		return write(t, c), nil
+	})
+	for range 30 {
+		r.submit(Task{Model: "m"}, "x")
+	}
+	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.count(Finished) == 30 })
+	if most.Load() > 3 || runs.Load() != 30 {
+		t.Errorf("%d tasks at once, %d runs", most.Load(), runs.Load())
+	}
+}
+
+// TestConsumerErrors: an error about the request fails the task at once, another error after the last attempt.
+func TestConsumerErrors(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	consume(t, r.Store, 1, 0, func(c *Claim) (File, error) {
+		return File{}, coded.Errorf(coded.Code(c.Task().Model), "inputs", "is wrong")
+	})
+	wrong := r.submit(Task{Model: string(coded.InvalidArgument)}, "x")
+	unlucky := r.submit(Task{Model: string(coded.Unavailable)}, "x")
+	waitFor(t, func() bool {
+		a, _ := r.Get(wrong.ID)
+		b, _ := r.Get(unlucky.ID)
+		return a.State == Failed && a.Attempt == 1 && a.Error.Message == "inputs: is wrong" &&
+			b.State == Queued && b.Attempt == 1
+	})
+}
+
+// TestDrain: a consumer that ends finishes its task within the grace, and gives back what takes longer.
+func TestDrain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		grace time.Duration
+		want  State
+	}{{"within the grace", time.Minute, Finished}, {"without grace", 0, Queued}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := open(t, t.TempDir(), Options{})
+			task := r.submit(Task{Model: "m", Attempts: 1}, "x")
+			running, goOn := make(chan bool), make(chan bool)
+			stop := consume(t, r.Store, 1, c.grace, func(k *Claim) (File, error) {
+				f := write(t, k)
+				close(running)
+				select {
+				case <-k.Context().Done():
+					return File{}, k.Context().Err()
+				case <-goOn:
+					return f, nil
+				}
+			})
+			<-running
+			if c.grace > 0 {
+				go func() { time.Sleep(10 * time.Millisecond); close(goOn) }() // usually after the stop below
+			}
+			stop()
+			if now, _ := r.Get(task.ID); now.State != c.want || now.Attempt != 1 {
+				t.Errorf("the task is %s, want %s", now.State, c.want)
+			}
+		})
+	}
+}
+
+// TestDraining: an attempt that a server which shuts down has refused does not count.
+func TestDraining(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	task := r.submit(Task{Model: "m", Attempts: 1}, "x")
+	var runs atomic.Int64
+	consume(t, r.Store, 1, 0, func(c *Claim) (File, error) {
+		if runs.Add(1) == 1 {
+			return File{}, coded.Errorf(coded.Draining, "", "the server is shutting down")
+		}
+		return write(t, c), nil
+	})
+	waitFor(t, func() bool { now, _ := r.Get(task.ID); return now.State == Finished })
+}
+
+// TestServed: a consumer that begins to serve a model gets the tasks that wait for the model.
+func TestServed(t *testing.T) {
+	r := open(t, t.TempDir(), Options{})
+	task := r.submit(Task{Model: "m"}, "x")
+	var serves atomic.Bool
+	got := make(chan *Claim)
+	go func() {
+		c, _ := r.Claim(t.Context(), "tester", func(string) bool { return serves.Load() })
+		got <- c
+	}()
+	waitFor(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.index.more != nil })
+	serves.Store(true)
+	r.Served()
+	if c := <-got; c.Task().ID != task.ID {
+		t.Errorf("claimed %s", c.Task().ID)
+	}
+}

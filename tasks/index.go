@@ -1,0 +1,240 @@
+package tasks
+
+import (
+	"container/heap"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+)
+
+// index holds all tasks in memory. It has no lock of its own.
+type index struct {
+	opts   Options
+	tasks  map[string]*entry
+	ids    []string // sorted, and so in the order of the submissions
+	counts map[State]int
+	ready  map[string]*entryHeap // queued tasks that may begin, by model: the next task first
+	due    entryHeap             // all tasks with a time at which something happens: the earliest first
+	more   chan struct{}         // closed when a task becomes ready; nil = nobody waits
+	sooner chan struct{}         // gets a value when the earliest time of due has changed
+}
+
+// entry is a task in the index.
+type entry struct {
+	Task
+	revision uint64
+	at       time.Time // when something happens without a change: NotBefore, Expires, the end of a lease or of the retention
+	place    [2]int    // in ready and due; -1 = not there
+	watched  chan struct{}
+}
+
+// The heaps of an entry.
+const (
+	inReady = 0
+	inDue   = 1
+)
+
+func newIndex(o Options) index {
+	return index{
+		opts: o, tasks: map[string]*entry{}, counts: map[State]int{}, ready: map[string]*entryHeap{},
+		due: entryHeap{which: inDue}, sooner: make(chan struct{}, 1),
+	}
+}
+
+// count returns the number of tasks in a state.
+func (x *index) count(s State) int { return x.counts[s] }
+
+// put replaces a task by a newer revision; nil = the task is deleted. An older revision changes nothing.
+func (x *index) put(id string, t *Task, revision uint64, now time.Time) {
+	e := x.tasks[id]
+	if e != nil && revision <= e.revision {
+		return
+	}
+	switch {
+	case e == nil && t == nil:
+		return
+	case e == nil:
+		e = &entry{place: [2]int{-1, -1}}
+		x.tasks[id] = e
+		i, _ := slices.BinarySearch(x.ids, id)
+		x.ids = slices.Insert(x.ids, i, id)
+	default:
+		x.counts[e.State]--
+		x.unready(e)
+	}
+	if e.watched != nil {
+		close(e.watched)
+		e.watched = nil
+	}
+	if t == nil {
+		x.remove(id, e)
+		return
+	}
+	e.Task, e.revision = *t, revision
+	x.counts[e.State]++
+	x.place(e, now)
+}
+
+// remove forgets a deleted task.
+func (x *index) remove(id string, e *entry) {
+	delete(x.tasks, id)
+	if i, ok := slices.BinarySearch(x.ids, id); ok {
+		x.ids = slices.Delete(x.ids, i, i+1)
+	}
+	if e.place[inDue] >= 0 {
+		heap.Remove(&x.due, e.place[inDue])
+	}
+}
+
+// place puts a task into the heaps. seen is when its revision became known: leases are measured from then.
+func (x *index) place(e *entry, seen time.Time) {
+	e.at = time.Time{}
+	switch {
+	case e.State == Queued && e.NotBefore.After(seen):
+		e.at = e.NotBefore
+	case e.State == Queued:
+		e.at = e.Expires
+		x.makeReady(e)
+	case e.State == Running:
+		e.at = seen.Add(x.opts.Lease)
+	default:
+		e.at = e.Ended.Add(x.retention(e))
+	}
+	switch {
+	case e.at.IsZero() && e.place[inDue] >= 0:
+		heap.Remove(&x.due, e.place[inDue])
+	case e.at.IsZero():
+	case e.place[inDue] >= 0:
+		heap.Fix(&x.due, e.place[inDue])
+	default:
+		heap.Push(&x.due, e)
+	}
+	if x.due.Len() > 0 && x.due.entries[0] == e {
+		select {
+		case x.sooner <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// retention returns how long a task stays after its end.
+func (x *index) retention(e *entry) time.Duration {
+	if e.Retention > 0 {
+		return e.Retention.Duration()
+	}
+	return x.opts.Retention
+}
+
+// makeReady offers a queued task to consumers.
+func (x *index) makeReady(e *entry) {
+	h := x.ready[e.Model]
+	if h == nil {
+		h = &entryHeap{which: inReady}
+		x.ready[e.Model] = h
+	}
+	heap.Push(h, e)
+	x.wake()
+}
+
+// wake lets the waiting consumers look for a task.
+func (x *index) wake() {
+	if x.more != nil {
+		close(x.more)
+		x.more = nil
+	}
+}
+
+// unready takes a task from the queue of its model.
+func (x *index) unready(e *entry) {
+	if e.place[inReady] < 0 {
+		return
+	}
+	h := x.ready[e.Model]
+	heap.Remove(h, e.place[inReady])
+	if h.Len() == 0 {
+		delete(x.ready, e.Model)
+	}
+}
+
+// next takes the next ready task of the models for which serves is true; nil = none. The task stays in the index, and
+// is ready again only by put or by makeReady.
+func (x *index) next(serves func(model string) bool) *entry {
+	var best *entry
+	for model, h := range x.ready {
+		if e := h.entries[0]; serves(model) && (best == nil || earlier(e, best)) {
+			best = e
+		}
+	}
+	if best != nil {
+		x.unready(best)
+	}
+	return best
+}
+
+// earlier reports whether a begins before b: by priority, then by the time of the submission.
+func earlier(a, b *entry) bool {
+	if a.Priority != b.Priority {
+		return a.Priority > b.Priority
+	}
+	return a.ID < b.ID
+}
+
+// wait returns a channel that is closed when a task becomes ready.
+func (x *index) wait() <-chan struct{} {
+	if x.more == nil {
+		x.more = make(chan struct{})
+	}
+	return x.more
+}
+
+// changed returns a channel that is closed at the next revision of the task.
+func (e *entry) changed() <-chan struct{} {
+	if e.watched == nil {
+		e.watched = make(chan struct{})
+	}
+	return e.watched
+}
+
+// entryHeap is a heap of entries that know their places.
+type entryHeap struct {
+	entries []*entry
+	which   int
+}
+
+func (h *entryHeap) Len() int { return len(h.entries) }
+
+func (h *entryHeap) Less(i, j int) bool {
+	if h.which == inDue {
+		return h.entries[i].at.Before(h.entries[j].at)
+	}
+	return earlier(h.entries[i], h.entries[j])
+}
+
+func (h *entryHeap) Swap(i, j int) {
+	h.entries[i], h.entries[j] = h.entries[j], h.entries[i]
+	h.entries[i].place[h.which], h.entries[j].place[h.which] = i, j
+}
+
+// Push implements heap.Interface.
+func (h *entryHeap) Push(x any) {
+	e := x.(*entry)
+	e.place[h.which] = len(h.entries)
+	h.entries = append(h.entries, e)
+}
+
+// Pop implements heap.Interface.
+func (h *entryHeap) Pop() any {
+	n := len(h.entries) - 1
+	e := h.entries[n]
+	h.entries[n] = nil
+	h.entries = h.entries[:n]
+	e.place[h.which] = -1
+	return e
+}
+
+// idempotencyKey returns the key of the bucket for an idempotency key, which may have any characters.
+func idempotencyKey(owner, key string) string {
+	h := sha256.Sum256([]byte(owner + "\x00" + key))
+	return "k." + hex.EncodeToString(h[:])
+}

@@ -1,0 +1,178 @@
+package tasks
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/tasks/blob"
+)
+
+// victimFolder is the variable with the folder of the process that TestKill kills.
+const victimFolder = "MILLRACE_TEST_TASKS"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimFolder); dir != "" {
+		if err := victim(dir); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// victim submits and runs tasks until it is killed, and prints each acknowledged submission, result and deletion.
+func victim(dir string) error {
+	b, err := Embed(storeFolder(dir), true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	files, err := blob.OpenFiles(filepath.Join(dir, "files"), true)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	s, err := Open(ctx, b, files, Options{Lease: 300 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	go s.Run(ctx)
+	var out sync.Mutex
+	say := func(verb, id string) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Println(verb, id)
+	}
+	say("open", "")
+	for i := range 4 {
+		go func() {
+			for n := 0; ; n++ {
+				t, _, err := s.Submit(ctx, Submission{Task: Task{Model: "m", Attempts: 100}, Data: text(fmt.Sprint(i, n))})
+				if err != nil {
+					say("failed", err.Error())
+					return
+				}
+				say("submitted", t.ID)
+				if n%8 == 7 {
+					time.Sleep(20 * time.Millisecond) // the consumers catch up
+				}
+			}
+		}()
+	}
+	for {
+		c, err := s.Claim(ctx, "victim", func(string) bool { return true })
+		if err != nil {
+			return err
+		}
+		w, err := c.Create()
+		if err != nil {
+			return err
+		}
+		_, _ = w.Write([]byte("result of " + c.id))
+		info, err := w.Commit()
+		if err != nil {
+			return err
+		}
+		if err := c.Finish(File{Info: info}); err != nil {
+			say("failed", err.Error())
+			continue
+		}
+		say("finished", c.id)
+		if rand.IntN(4) == 0 {
+			say("deleting", c.id)
+			if err := s.Delete(ctx, c.id); err != nil {
+				say("failed", err.Error())
+				continue
+			}
+			say("deleted", c.id)
+		}
+	}
+}
+
+// TestKill kills a process with SIGKILL again and again while it submits and runs tasks. No acknowledged task or
+// result is lost, and no deleted task returns.
+func TestKill(t *testing.T) {
+	rounds := 40
+	if testing.Short() {
+		rounds = 4
+	}
+	dir := t.TempDir()
+	known := map[string]string{} // the newest acknowledged state of each task
+	for round := range rounds {
+		wait := time.Duration(20+rand.IntN(400)) * time.Millisecond
+		killOne(t, dir, wait, known)
+		if t.Failed() {
+			t.Fatalf("in round %d, %v after the start", round, wait)
+		}
+	}
+	r := open(t, dir, Options{})
+	for id, state := range known {
+		task, err := r.Get(id)
+		switch {
+		case state == "deleted" && err == nil:
+			t.Errorf("%s was deleted, and is %s", id, task.State)
+		case state == "deleted", state == "deleting":
+		case err != nil:
+			t.Errorf("%s was %s: %v", id, state, err)
+		case state == "finished" && task.State != Finished:
+			t.Errorf("%s was finished, and is %s", id, task.State)
+		case task.State == Finished:
+			if got := r.result(id); got != "result of "+id {
+				t.Errorf("the result of %s is %q", id, got)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d acknowledged tasks after %d kills", len(known), rounds)
+	if len(known) < 5*rounds {
+		t.Errorf("only %d tasks were submitted", len(known))
+	}
+}
+
+// killOne runs the victim for a time and kills it. The acknowledgements go into known.
+func killOne(t *testing.T, dir string, wait time.Duration, known map[string]string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimFolder+"="+dir)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	for lines.Scan() {
+		verb, id, _ := strings.Cut(lines.Text(), " ")
+		switch verb {
+		case "open":
+			time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
+		case "failed":
+			t.Errorf("the victim: %s", id)
+		case "submitted":
+			if known[id] == "" { // its result may have been acknowledged before
+				known[id] = verb
+			}
+		case "finished":
+			if known[id] == "" || known[id] == "submitted" {
+				known[id] = verb
+			}
+		case "deleting", "deleted":
+			known[id] = verb
+		}
+	}
+	_ = cmd.Wait() // killed
+}

@@ -1,0 +1,418 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/stream/coded"
+	"millrace/tasks/blob"
+)
+
+// Options configure a Store. Zero fields take their defaults.
+type Options struct {
+	Lease      time.Duration // a running task without a renewal for this time is queued again; default 30 s
+	Retention  time.Duration // from the end of a task to its deletion; default 7 days
+	MaxWaiting int           // tasks that have not ended, at most; default 100,000
+	Replicas   int           // copies of each record, of servers elsewhere; default 1
+	Log        *slog.Logger
+}
+
+func (o Options) filled() Options {
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	o.Retention = cmp.Or(o.Retention, 7*24*time.Hour)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100_000)
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Store keeps tasks. All methods are safe for concurrent use.
+type Store struct {
+	opts  Options
+	kv    jetstream.KeyValue
+	blobs blob.Store
+
+	mu    sync.Mutex
+	index index
+}
+
+// Open opens the tasks of a broker and their files, and returns when the index holds every task.
+func Open(ctx context.Context, b *Broker, blobs blob.Store, o Options) (*Store, error) {
+	o = o.filled()
+	kv, err := b.bucket(ctx, o.Replicas)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opts: o, kv: kv, blobs: blobs, index: newIndex(o)}
+	w, err := kv.WatchAll(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.read(ctx, w); err != nil {
+		return nil, errors.Join(err, w.Stop())
+	}
+	go s.follow(w)
+	return s, nil
+}
+
+// read reads the records that the bucket has at the start.
+func (s *Store) read(ctx context.Context, w jetstream.KeyWatcher) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return coded.Errorf(coded.Unavailable, "", "the task store ended the connection")
+			case e == nil:
+				return nil
+			}
+			s.see(e)
+		}
+	}
+}
+
+// follow applies the changes of all processes until the connection is closed.
+func (s *Store) follow(w jetstream.KeyWatcher) {
+	for e := range w.Updates() {
+		if e != nil {
+			s.see(e)
+		}
+	}
+}
+
+// see applies one entry of the bucket.
+func (s *Store) see(e jetstream.KeyValueEntry) {
+	id, ok := idOf(e.Key())
+	if !ok {
+		return
+	}
+	var t *Task
+	if e.Operation() == jetstream.KeyValuePut {
+		t = new(Task)
+		if err := json.Unmarshal(e.Value(), t); err != nil || t.ID != id {
+			s.opts.Log.Error("the record of a task is damaged", "task", id, "error", err)
+			return
+		}
+	}
+	s.apply(id, t, e.Revision())
+}
+
+// apply puts a revision of a task into the index; nil = the task is deleted.
+func (s *Store) apply(id string, t *Task, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.put(id, t, revision, time.Now())
+}
+
+// taskPrefix begins the keys of records. The rest is the id.
+const taskPrefix = "t."
+
+func idOf(key string) (id string, ok bool) {
+	if len(key) != len(taskPrefix)+32 || key[:len(taskPrefix)] != taskPrefix {
+		return "", false
+	}
+	return key[len(taskPrefix):], true
+}
+
+// Submission is a new task.
+type Submission struct {
+	Task                         // the fields that a client may choose
+	Data func(blob.Writer) error // writes the input
+}
+
+// Submit stores a task and returns the task when task and input are durable. A second submission with the key of an
+// earlier one returns the earlier task, and there = true. Errors: Overloaded (Options.MaxWaiting).
+func (s *Store) Submit(ctx context.Context, n Submission) (t Task, there bool, err error) {
+	if err := s.room(); err != nil {
+		return Task{}, false, err
+	}
+	t = n.Task
+	now := time.Now()
+	t.ID, t.Created, t.State, t.Attempt = newID(now), now.UTC(), Queued, 0
+	t.Attempts = cmp.Or(t.Attempts, 3)
+	t.LastAttempt = t.Attempts
+	if t.Key != "" {
+		if t.ID, err = s.reserveKey(ctx, t.Owner, t.Key, t.ID); err != nil {
+			return Task{}, false, err
+		}
+		if old, err := s.Get(t.ID); err == nil {
+			return old, true, nil
+		}
+	}
+	w, err := s.blobs.Create(ctx, inputKey(t.ID))
+	if err != nil {
+		return Task{}, false, err
+	}
+	defer w.Discard()
+	if err := n.Data(w); err != nil {
+		return Task{}, false, err
+	}
+	if t.Input.Info, err = w.Commit(); err != nil {
+		return Task{}, false, err
+	}
+	revision, err := s.kv.Create(ctx, taskPrefix+t.ID, encode(t))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyExists):
+		old, _, err := s.newest(ctx, t.ID)
+		return old, true, err
+	case err != nil:
+		return Task{}, false, s.refused(ctx, t.ID, err)
+	}
+	s.apply(t.ID, &t, revision)
+	return t, false, nil
+}
+
+// refused returns why a record was not made. The input is deleted only if the bucket has refused the record: without an
+// answer, the record may exist.
+func (s *Store) refused(ctx context.Context, id string, err error) error {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return unavailable(err)
+	}
+	return errors.Join(unavailable(err), s.blobs.Delete(context.WithoutCancel(ctx), folder(id)))
+}
+
+// room returns an error when no further task may wait.
+func (s *Store) room() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.index.count(Queued) + s.index.count(Running); n >= s.opts.MaxWaiting {
+		return coded.Errorf(coded.Overloaded, "tasks.max_waiting",
+			"%d tasks wait or run, as many as allowed: submit again later", n)
+	}
+	return nil
+}
+
+// reserveKey returns the id of the task of an idempotency key: id, unless an earlier submission has reserved another.
+func (s *Store) reserveKey(ctx context.Context, owner, key, id string) (string, error) {
+	name := idempotencyKey(owner, key)
+	_, err := s.kv.Create(ctx, name, []byte(id))
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return id, unavailable(err)
+	}
+	e, err := s.kv.Get(ctx, name)
+	if err != nil {
+		return "", unavailable(err)
+	}
+	return string(e.Value()), CheckID(string(e.Value()))
+}
+
+// newest reads a task from the bucket, when another process made the newest change. Errors: NotFound.
+func (s *Store) newest(ctx context.Context, id string) (Task, uint64, error) {
+	e, err := s.kv.Get(ctx, taskPrefix+id)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return Task{}, 0, Missing(id)
+	}
+	if err != nil {
+		return Task{}, 0, unavailable(err)
+	}
+	s.see(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.tasks[id]; e != nil {
+		return e.Task, e.revision, nil
+	}
+	return Task{}, 0, Missing(id)
+}
+
+// Get returns a task. Errors: NotFound.
+func (s *Store) Get(id string) (Task, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.index.tasks[id]; e != nil {
+		return e.Task, nil
+	}
+	return Task{}, Missing(id)
+}
+
+// Missing returns the error about a task that does not exist.
+func Missing(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	return coded.Errorf(coded.NotFound, "", "there is no task %s: it was deleted, or its retention is over", id)
+}
+
+// unavailable returns the error of a broker that cannot be reached; nil for nil.
+func unavailable(err error) error {
+	if err == nil || coded.CodeOf(err) == coded.Timeout || coded.CodeOf(err) == coded.Canceled {
+		return err
+	}
+	return coded.Errorf(coded.Unavailable, "", "the task store does not answer: %w", err)
+}
+
+// Wait returns a task when its revision differs from the one at the call, when the task has ended, or when ctx ends.
+func (s *Store) Wait(ctx context.Context, id string) (Task, error) {
+	s.mu.Lock()
+	e := s.index.tasks[id]
+	if e == nil || e.State.Ended() {
+		s.mu.Unlock()
+		return s.Get(id)
+	}
+	changed := e.changed()
+	s.mu.Unlock()
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return s.Get(id)
+}
+
+// errLost is the error of a change that another process has made impossible.
+var errLost = coded.Errorf(coded.Conflict, "", "another process has changed the task meanwhile")
+
+// change changes a task by f, which gets a copy. When another process was faster, f is called again with the newer task.
+func (s *Store) change(ctx context.Context, id string, f func(*Task) error) (Task, error) {
+	for {
+		s.mu.Lock()
+		e := s.index.tasks[id]
+		if e == nil {
+			s.mu.Unlock()
+			return Task{}, Missing(id)
+		}
+		t, revision := e.Task, e.revision
+		s.mu.Unlock()
+		if err := f(&t); err != nil {
+			return t, err
+		}
+		switch _, err := s.write(ctx, t, revision); {
+		case err == nil:
+			return t, nil
+		case !errors.Is(err, errLost):
+			return Task{}, err
+		}
+		if _, _, err := s.newest(ctx, id); err != nil {
+			return Task{}, err
+		}
+	}
+}
+
+// write replaces one revision of a task, and returns the new revision. Errors: errLost.
+func (s *Store) write(ctx context.Context, t Task, revision uint64) (uint64, error) {
+	next, err := s.kv.Update(ctx, taskPrefix+t.ID, encode(t), revision)
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return 0, errLost
+	}
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	s.apply(t.ID, &t, next)
+	return next, nil
+}
+
+func encode(t Task) []byte {
+	b, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // the fields are texts, numbers and times
+	}
+	return b
+}
+
+// Cancel cancels a task that has not ended. A consumer that runs the task is told. Errors: NotFound; Conflict.
+func (s *Store) Cancel(ctx context.Context, id string) (Task, error) {
+	return s.change(ctx, id, func(t *Task) error {
+		if t.State.Ended() {
+			return coded.Errorf(coded.Conflict, "", "the task has ended: it is %s", t.State)
+		}
+		t.State, t.Ended = Cancelled, time.Now().UTC()
+		return nil
+	})
+}
+
+// Retry queues a task that has ended without a result, with as many attempts as before. Errors: NotFound; Conflict.
+func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
+	return s.change(ctx, id, func(t *Task) error {
+		switch {
+		case !t.State.Ended():
+			return coded.Errorf(coded.Conflict, "", "the task is %s: only a task that has ended can be queued again", t.State)
+		case t.State == Finished:
+			return coded.Errorf(coded.Conflict, "", "the task has a result: submit another task")
+		}
+		t.LastAttempt = t.Attempt + t.Attempts
+		t.State, t.Ended, t.Expires, t.NotBefore = Queued, time.Time{}, time.Time{}, time.Time{}
+		return nil
+	})
+}
+
+// Delete deletes a task that does not run, with its files. Errors: NotFound; Conflict.
+func (s *Store) Delete(ctx context.Context, id string) error {
+	s.mu.Lock()
+	e := s.index.tasks[id]
+	if e == nil {
+		s.mu.Unlock()
+		return Missing(id)
+	}
+	t, revision := e.Task, e.revision
+	s.mu.Unlock()
+	if t.State == Running {
+		return coded.Errorf(coded.Conflict, "", "the task runs: cancel the task first")
+	}
+	if err := s.kv.Purge(ctx, taskPrefix+id, jetstream.LastRevision(revision)); err != nil {
+		return errors.Join(errLost, unavailable(err))
+	}
+	s.apply(id, nil, revision+1)
+	if t.Key != "" {
+		if err := s.kv.Purge(ctx, idempotencyKey(t.Owner, t.Key)); err != nil {
+			return unavailable(err)
+		}
+	}
+	return s.blobs.Delete(ctx, folder(id))
+}
+
+// Input opens the input of a task, Result the result of a finished one. Errors: NotFound.
+func (s *Store) Input(ctx context.Context, t Task) (blob.Reader, error) {
+	return s.blobs.Open(ctx, inputKey(t.ID))
+}
+
+// Result opens the result of a finished task. Errors: Conflict, when the task has no result.
+func (s *Store) Result(ctx context.Context, t Task) (blob.Reader, error) {
+	if t.State != Finished {
+		return nil, coded.Errorf(coded.Conflict, "", "the task has no result: it is %s", t.State)
+	}
+	return s.blobs.Open(ctx, resultKey(t.ID, t.Attempt))
+}
+
+// Query says which tasks List returns.
+type Query struct {
+	States []State          // nil = all
+	Model  string           // "" = all
+	After  string           // the id of the last task of the page before; "" = from the newest task
+	Limit  int              // tasks at most; at least 1
+	Keep   func(*Task) bool // false = the task is left out; nil = none is
+}
+
+// List returns tasks, the newest first, and the value of After for the next page; "" = there are no more tasks.
+func (s *Store) List(q Query) (found []Task, next string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found = []Task{}
+	i := len(s.index.ids)
+	if q.After != "" {
+		i, _ = slices.BinarySearch(s.index.ids, q.After)
+	}
+	for i--; i >= 0; i-- {
+		t := &s.index.tasks[s.index.ids[i]].Task
+		if q.States != nil && !slices.Contains(q.States, t.State) || q.Model != "" && q.Model != t.Model ||
+			q.Keep != nil && !q.Keep(t) {
+			continue
+		}
+		if len(found) == q.Limit {
+			return found, found[q.Limit-1].ID
+		}
+		found = append(found, *t)
+	}
+	return found, ""
+}

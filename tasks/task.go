@@ -1,0 +1,115 @@
+package tasks
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"millrace/stream/coded"
+	"millrace/tasks/blob"
+)
+
+// State is the state of a task.
+type State string
+
+// The states. A task ends in Finished, Failed, Cancelled or Expired, and stays there until the task is deleted or, by
+// Retry, queued again.
+const (
+	Queued    State = "queued"
+	Running   State = "running"
+	Finished  State = "finished"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+	Expired   State = "expired" // the time Expires came before a consumer began the task
+)
+
+// States lists the states in the order in which a task passes through them.
+var States = []State{Queued, Running, Finished, Failed, Cancelled, Expired}
+
+// Ended reports whether the state is final.
+func (s State) Ended() bool { return s != Queued && s != Running }
+
+// Task is the durable record of one task. Times are UTC; a zero time is unset.
+type Task struct {
+	ID       string `json:"id"` // 32 hexadecimal digits, of which the first 12 are the time of the submission
+	Model    string `json:"model"`
+	Version  string `json:"version,omitempty"` // "" = the version that the model's weights choose
+	Owner    string `json:"owner,omitempty"`   // the account that submitted the task
+	Key      string `json:"key,omitempty"`     // the idempotency key of the submission
+	Priority int    `json:"priority,omitempty"`
+
+	State       State     `json:"state"`
+	Attempt     int       `json:"attempt"`            // of the newest claim; 0 = none
+	Attempts    int       `json:"attempts"`           // allowed after a submission or a retry
+	LastAttempt int       `json:"last_attempt"`       // the attempt after which the task fails
+	Consumer    string    `json:"consumer,omitempty"` // of the newest claim
+	Created     time.Time `json:"created"`
+	NotBefore   time.Time `json:"not_before,omitzero"` // earliest begin; after a failed attempt, the end of the wait
+	Expires     time.Time `json:"expires,omitzero"`    // a task that nobody has begun expires
+	Started     time.Time `json:"started,omitzero"`    // of the newest attempt
+	Ended       time.Time `json:"ended,omitzero"`
+	Retention   Seconds   `json:"retention,omitempty"` // from Ended to the deletion; 0 = the setting
+
+	Input    File     `json:"input"`
+	Result   *File    `json:"result,omitempty"`
+	Error    *Failure `json:"error,omitempty"` // of the newest failed attempt
+	Progress Progress `json:"progress,omitzero"`
+}
+
+// Seconds is a duration in whole seconds.
+type Seconds int64
+
+// Duration returns the duration.
+func (s Seconds) Duration() time.Duration { return time.Duration(s) * time.Second }
+
+// File is a stored input or result.
+type File struct {
+	blob.Info
+	Type string `json:"type,omitempty"` // media type
+	Name string `json:"name,omitempty"` // of the client's file
+	Head string `json:"head,omitempty"` // length of the JSON in front of binary tensors
+}
+
+// Failure says why an attempt failed.
+type Failure struct {
+	Code    string `json:"code"` // a code of every protocol, such as invalid_argument
+	Message string `json:"message"`
+}
+
+// Progress is how far the newest attempt is, in units of the consumer such as frames. Total 0 = unknown.
+type Progress struct {
+	Done  int64 `json:"done"`
+	Total int64 `json:"total,omitempty"`
+}
+
+// newID returns an id for a task submitted at a time. Ids sort by the time of the submission.
+func newID(now time.Time) string {
+	var b [16]byte
+	_, _ = rand.Read(b[6:]) // never fails
+	ms := uint64(now.UnixMilli())
+	for i := range 6 {
+		b[i] = byte(ms >> (8 * (5 - i)))
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// CheckID refuses texts that are no id of a task.
+func CheckID(id string) error {
+	if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+		return coded.Errorf(coded.NotFound, "", "there is no task %.40q: an id has 32 hexadecimal digits", id)
+	}
+	return nil
+}
+
+// folder returns the key below which all files of a task are stored.
+func folder(id string) string { return id[len(id)-2:] + "/" + id }
+
+// inputKey and resultKey return the keys of the files of a task. Each attempt has a result of its own, so that a late
+// attempt cannot replace the result of another attempt.
+func inputKey(id string) string { return folder(id) + "/input" }
+
+func resultKey(id string, attempt int) string {
+	return fmt.Sprintf("%s/result-%d", folder(id), attempt)
+}
