@@ -19,7 +19,7 @@ func (n *run) answer() {
 	r.FinishParams(outputs, lease, n.params())
 }
 
-// outputs returns the graph's outputs, and the memory under them, of which the caller becomes a holder.
+// outputs returns the graph's outputs, and their memory with a reference for the caller.
 func (n *run) outputs() ([]stream.Tensor, *buf.Buf) {
 	outputs := make([]stream.Tensor, 0, len(n.w.plan.outputs))
 	leases := make([]*buf.Buf, 0, 4)
@@ -43,7 +43,7 @@ func (n *run) outputs() ([]stream.Tensor, *buf.Buf) {
 	return outputs, buf.Join(leases...)
 }
 
-// params says in the result what was left out.
+// params lists the omitted parts in the result.
 func (n *run) params() (p stream.Params) {
 	set := func(key string, v any) {
 		if p == nil {
@@ -54,7 +54,7 @@ func (n *run) params() (p stream.Params) {
 	var skipped []string
 	for i := range n.steps {
 		st := &n.steps[i]
-		if st.Outcome == stream.Pending { // no step is left that could still run
+		if st.Outcome == stream.Pending { // no remaining step could still run
 			skipped = append(skipped, st.Name)
 		}
 		if n.crops != nil && n.crops[i] != nil && n.crops[i].cut > 0 {

@@ -8,7 +8,7 @@ import (
 	"millrace/workers/graph"
 )
 
-// BenchmarkCall compares a call of an identity model with one of a graph of three.
+// BenchmarkCall compares a call of an identity model with a call of a graph of three.
 func BenchmarkCall(b *testing.B) {
 	x := newMachine(b)
 	if err := x.tryLoad(workers.Config{Name: "identity", Kind: "identity", Instances: 1}); err != nil {

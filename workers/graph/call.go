@@ -7,10 +7,9 @@ import (
 	"millrace/stream/buf"
 )
 
-// A request to a route of a program passes its body from step to step: the first steps get
-// the request's, each later one what the step before it has made, which is one tensor of
-// BYTES with one element. All get the Call. The result is that of the step that makes the
-// graph's output, or of the first step whose reply is an error.
+// A request to a route of a program passes its body from step to step: the first steps get the request's body, each
+// later step gets the body made by the step before, as one tensor of BYTES with one element. All steps get the Call.
+// The result comes from the step that makes the graph's output, or from the first step with an error as reply.
 
 // callOf returns the Call for a step.
 func (n *run) callOf(s *step) *stream.Call {
@@ -49,8 +48,8 @@ func element1(t *stream.Tensor) ([]byte, bool) {
 	return t.Data[4:], true
 }
 
-// replied takes the reply of a step of a request with a Call. It reports true when the reply
-// is an error, which ends the run.
+// replied takes the reply of a step of a request with a Call. replied reports whether the reply is an error, which
+// ends the run.
 func (n *run) replied(s *step, res *stream.Result) bool {
 	if res.Reply == nil || res.Reply.Status < 400 {
 		if len(n.w.plan.outputs) > 0 && n.w.plan.tensors[n.w.plan.outputs[0]].maker == s.index {
@@ -74,15 +73,15 @@ func (n *run) replied(s *step, res *stream.Result) bool {
 	return true
 }
 
-// finishEarly ends the request with the reply of the step that ended it.
+// finishEarly ends the request with the error reply of a step.
 func (n *run) finishEarly() {
 	n.r.SetReply(n.reply)
 	n.r.Finish(n.body, n.bodyLease, false)
 	n.bodyLease = nil
 }
 
-// partsOf are the parts of a result that are passed on: those of a request with a Call to its client, others to the steps
-// after a decoupled step.
+// partsOf are the parts of a result to pass on: for a request with a Call to the request's client, otherwise to the
+// steps after a decoupled step.
 type partsOf struct {
 	call    *stream.Request // or nil
 	to      *target
@@ -92,8 +91,8 @@ type partsOf struct {
 
 var _ stream.Pacer = (*exchange)(nil)
 
-// Room implements stream.Pacer: there is room when the graph's own client has it, and the
-// steps after a decoupled step.
+// Room implements stream.Pacer: there is room when the graph's own client has room, and the steps after a decoupled
+// step have room.
 func (x *exchange) Room() error {
 	if r := x.call.Load(); r != nil {
 		return r.Room()
@@ -113,7 +112,7 @@ func (x *exchange) keepPart(call *stream.Request, to *target, r *stream.Result) 
 	r.Release()
 }
 
-// passParts passes on the parts that wait.
+// passParts passes on the waiting parts.
 func (x *exchange) passParts() {
 	x.mu.Lock()
 	waiting := x.waiting

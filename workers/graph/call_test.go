@@ -13,8 +13,8 @@ import (
 	"millrace/workers/graph"
 )
 
-// program is a kind that answers requests to routes: with the endpoint, and the body in
-// parentheses. Its status is 422 when the body contains the setting bad.
+// program is a kind that answers requests to routes: with the endpoint, and the body in parentheses. The status is
+// 422 when the body contains the setting bad.
 type program struct {
 	workers.Base
 	set programSettings
@@ -102,7 +102,6 @@ func TestCallRunsThroughSteps(t *testing.T) {
 	}
 }
 
-// TestErrorReplyEndsTheCall checks that an earlier step's error is the answer.
 func TestErrorReplyEndsTheCall(t *testing.T) {
 	x := programs(t, nil, stream.Params{"bad": "wrong"}, nil)
 	r := x.infer("g", call("wrong"))
@@ -117,7 +116,6 @@ func TestErrorReplyEndsTheCall(t *testing.T) {
 	r.Release()
 }
 
-// TestFailureOfACallNamesTheStep checks the error of a step that fails.
 func TestFailureOfACallNamesTheStep(t *testing.T) {
 	x := programs(t, nil, stream.Params{"break": true})
 	r := x.infer("g", call("text"))
@@ -127,7 +125,7 @@ func TestFailureOfACallNamesTheStep(t *testing.T) {
 	}
 }
 
-// TestPartsOfACallArePassedOn checks the order of the parts, and that the ending follows.
+// TestPartsOfACallArePassedOn checks that the parts arrive in order, before the ending.
 func TestPartsOfACallArePassedOn(t *testing.T) {
 	x := programs(t, nil, stream.Params{"parts": int64(100)})
 	r, sink := x.open("g", oneShot)

@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// Condition compares a number that is computed from a tensor with a fixed one. The zero
-// Condition holds always.
+// Condition compares a number computed from a tensor with a fixed number. The zero Condition always holds.
 type Condition struct {
 	Func   string // count, max, min or sum
 	Tensor string
@@ -19,7 +18,7 @@ type Condition struct {
 	Value  float64
 }
 
-var operators = []string{">=", "<=", "==", "!=", ">", "<"} // the longer ones first
+var operators = []string{">=", "<=", "==", "!=", ">", "<"} // longer operators first
 
 // UnmarshalText reads FUNC(TENSOR) OP NUMBER.
 func (c *Condition) UnmarshalText(text []byte) error {
@@ -50,7 +49,7 @@ func (c *Condition) UnmarshalText(text []byte) error {
 	return bad
 }
 
-// MarshalText writes the condition as UnmarshalText reads it.
+// MarshalText writes the condition in the form read by UnmarshalText.
 func (c Condition) MarshalText() ([]byte, error) {
 	if c == (Condition{}) {
 		return nil, nil

@@ -21,13 +21,13 @@ type cropRun struct {
 	cut  int            // boxes beyond the step's bound
 }
 
-// cropOutputs are a step's outputs for one box, in the order of its ports.
+// cropOutputs are a step's outputs for one box, in the order of the step's ports.
 type cropOutputs struct {
 	tensors []stream.Tensor
-	lease   *buf.Buf // the memory under them
+	lease   *buf.Buf // the memory of the outputs
 }
 
-// release releases the rows that there are.
+// release releases the present rows.
 func (cr *cropRun) release() {
 	for i, row := range cr.rows {
 		if row != nil {
@@ -60,7 +60,7 @@ func (n *run) crop(s *step) {
 	case !compressed(n.r.Codec):
 		n.sendParts(s, parts, nil)
 	case len(parts) == 1:
-		n.sendParts(s, parts, nil) // its model's worker decodes it, once
+		n.sendParts(s, parts, nil) // the worker of the step's model decodes the picture, once
 	default:
 		n.mu.Lock()
 		n.busy++
@@ -107,7 +107,7 @@ func (n *run) parts(s *step) (parts []part, cr *cropRun, err error) {
 	return parts, cr, nil
 }
 
-// recall returns the kept outputs of an id if they are not too old. mu is held.
+// recall returns the kept outputs of an id, unless too old. mu is held.
 func (n *run) recall(s *step, id int64) *cropOutputs {
 	if n.state == nil || id == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (n *run) recall(s *step, id int64) *cropOutputs {
 	return &cropOutputs{c.outputs.tensors, retain(c.outputs.lease)}
 }
 
-// The bounds of what is kept for the ids of a stream.
+// The bounds on outputs kept for the ids of a stream.
 const (
 	maxKept    = 256
 	keptFrames = 100 // after so many frames without the id
@@ -147,7 +147,7 @@ func (n *run) keep(s *step, id int64, o *cropOutputs) {
 	all[id] = crop{&cropOutputs{o.tensors, retain(o.lease)}, n.state.frames, n.begun, n.state.frames}
 }
 
-// forget releases the outputs of ids that were not seen for long. mu is held.
+// forget releases the outputs of ids unseen for long. mu is held.
 func (n *run) forget(s *step) {
 	if n.state == nil {
 		return
@@ -187,8 +187,7 @@ func float32At(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 }
 
-// sendParts sends parts of the picture to the step's model: of the request's own frame,
-// or of the decoded one.
+// sendParts sends parts of the picture to the step's model: of the request's own frame, or of the decoded frame.
 func (n *run) sendParts(s *step, parts []part, decoded *stream.Frame) {
 	n.mu.Lock()
 	f := n.header(s)
@@ -209,7 +208,7 @@ func (n *run) sendParts(s *step, parts []part, decoded *stream.Frame) {
 	}
 }
 
-// cropped takes the outputs of one box from its result.
+// cropped takes the outputs of one box from the box's result.
 func (n *run) cropped(s *step, box int, res *stream.Result) {
 	outputs := res.Outputs
 	o := &cropOutputs{make([]stream.Tensor, len(s.out)), res.Lease}
@@ -270,8 +269,8 @@ func (n *run) join(s *step) {
 	}
 }
 
-// joinOutput makes one output, [1, boxes, ...], or [boxes, ...] in a graph without a batch axis. Rows whose first dimension is free have
-// that of the longest one, and end with zeros.
+// joinOutput makes one output, [1, boxes, ...], or [boxes, ...] in a graph without a batch axis. Rows with a free
+// first dimension are padded with zeros to the longest row.
 func (n *run) joinOutput(s *step, cr *cropRun, i int, out port) (v value, err error) {
 	info := &n.w.plan.tensors[out.tensor]
 	t := stream.Tensor{Name: info.name, Shape: []int{1, len(cr.rows)}}
@@ -330,9 +329,8 @@ func (n *run) joinOutput(s *step, cr *cropRun, i int, out port) (v value, err er
 	return v, nil
 }
 
-// cutter decodes pictures for crops of several boxes and for steps that take pixels, in a goroutine
-// of its own: the
-// worker that found the boxes can go on.
+// cutter decodes pictures for crops of several boxes and for steps with pixels as input, in a separate goroutine, so
+// that the worker that found the boxes can go on.
 type cutter struct {
 	pictures *workers.Pictures
 
@@ -342,8 +340,7 @@ type cutter struct {
 	closed bool
 }
 
-// cutting is a step of a run that needs the decoded picture: a crop, or without parts a step that
-// takes pixels.
+// cutting is a step of a run that needs the decoded picture: a crop, or without parts a step with pixels as input.
 type cutting struct {
 	run   *run
 	step  *step
@@ -375,7 +372,7 @@ func (c *cutter) close() {
 	c.signal()
 }
 
-// loop cuts until the cutter is closed, which it is when no run is left.
+// loop cuts until the cutter is closed; no run is left then.
 func (c *cutter) loop() {
 	defer c.pictures.Close()
 	for {
@@ -428,7 +425,7 @@ func (c *cutter) cut(x cutting) {
 	n.send(x.step, pixels)
 }
 
-// decode decodes the picture of a run, unless it is raw or an earlier step has done it.
+// decode decodes the picture of a run, unless the picture is raw or already decoded for an earlier step.
 func (c *cutter) decode(n *run) error {
 	if n.picture != nil || !compressed(n.r.Codec) {
 		return nil
@@ -451,7 +448,7 @@ func (c *cutter) failed(x cutting, err error) {
 	x.run.fail(x.step.at, err)
 }
 
-// pixelForm returns the size, 0 = the picture's own, and the channels of an input that gets pixels.
+// pixelForm returns the size, 0 = the picture's own, and the channels of an input for pixels.
 func pixelForm(spec *stream.TensorSpec) (width, height int, color string) {
 	color = cmp.Or(spec.Color, "RGB")
 	if spec.Shape[2] == 1 {
@@ -460,8 +457,8 @@ func pixelForm(spec *stream.TensorSpec) (width, height int, color string) {
 	return max(spec.Shape[1], 0), max(spec.Shape[0], 0), color
 }
 
-// pixels returns the picture of a run in the form that an input wants. Without another size or
-// color it is the decoded picture itself.
+// pixels returns the picture of a run in the form for an input. With the same size and color, pixels returns the
+// decoded picture itself.
 func (c *cutter) pixels(n *run, in port) (v value, err error) {
 	f := n.picture
 	if f == nil {

@@ -8,7 +8,7 @@ import (
 	"millrace/workers/graph"
 )
 
-// TestEnsemble runs an ensemble as a model configuration describes it.
+// TestEnsemble runs an ensemble of a model configuration.
 func TestEnsemble(t *testing.T) {
 	x := newMachine(t)
 	x.load("double", "scale", stream.Params{"by": 2.0})

@@ -9,28 +9,28 @@ import (
 	"millrace/workers"
 )
 
-// maxIdle is the most unused exchanges that are kept for each step.
+// maxIdle is the most unused exchanges kept for each step.
 const maxIdle = 256
 
-// exchange is a stream to the model of a step, which has one frame at a time. It goes on
-// with the run of that frame when the frame has ended.
+// exchange is a stream to the model of a step, with one frame at a time. When the frame has ended, the exchange goes
+// on with the frame's run.
 type exchange struct {
 	stream *stream.Stream
-	own    bool // of one stream of the graph, with the model's state of it
+	own    bool // for one stream of the graph, with the model's state of the stream
 	ended  atomic.Bool
 	result atomic.Pointer[stream.Result]
-	parts  atomic.Bool                    // a part of a result came, which cannot be passed on
+	parts  atomic.Bool                    // a part of a result came that cannot be passed on
 	target atomic.Pointer[target]         // of the parts of a decoupled step
-	call   atomic.Pointer[stream.Request] // the graph's request, if it has a Call
+	call   atomic.Pointer[stream.Request] // the graph's request, if a Call
 
 	mu      sync.Mutex
 	waiting []partsOf // to be passed on
 
-	// Of the frame; set before it is submitted.
+	// The frame's run; set before the frame is submitted.
 	run  *run
 	step *step
-	box  int  // its number, of a crop
-	over bool // it was given up; under run.mu
+	box  int  // number of the box, of a crop
+	over bool // the frame was given up; under run.mu
 }
 
 var _ stream.Continuer = (*exchange)(nil)
@@ -68,8 +68,7 @@ type exchanges struct {
 	closed bool
 }
 
-// take returns an unused exchange with a version of the model, or nil; version "" = the only
-// one.
+// take returns an unused exchange with a version of the model, or nil; version "" = the only version.
 func (p *exchanges) take(version string) *exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +86,7 @@ func (p *exchanges) take(version string) *exchange {
 	return nil
 }
 
-// put keeps an exchange for a later frame. stateful says that its stream has the state of
-// the frame.
+// put keeps an exchange for a later frame. stateful means that the exchange's stream has the state of the frame.
 func (p *exchanges) put(x *exchange, stateful bool) {
 	if x.ended.Load() {
 		return
@@ -117,8 +115,8 @@ func (p *exchanges) close() {
 	}
 }
 
-// open opens an exchange with a version of the model of a step. own is the stream of the graph
-// whose state it gets, or nil.
+// open opens an exchange with a version of the model of a step. own is the graph's stream whose state the exchange
+// gets, or nil.
 func open(models workers.Models, s *step, version string, own *stream.Stream) (*exchange, error) {
 	x := &exchange{own: own != nil}
 	o := stream.Options{
@@ -133,7 +131,7 @@ func open(models workers.Models, s *step, version string, own *stream.Stream) (*
 	return x, err
 }
 
-// kept is what a graph keeps of a stream.
+// kept is a graph's state of a stream.
 type kept struct {
 	frames    int
 	exchanges []*exchange      // by step; nil: none
@@ -143,12 +141,12 @@ type kept struct {
 // crop is the result of a step for an id.
 type crop struct {
 	outputs *cropOutputs
-	frame   int // the number of the frame, and its time
+	frame   int // the number of the frame, and the frame's time
 	at      stream.Instant
 	seen    int // the number of the last frame with the id
 }
 
-// stateOf returns what is kept of the request's stream, or nil for a one-shot request.
+// stateOf returns the kept state of the request's stream, or nil for a one-shot request.
 func stateOf(r *stream.Request, p *plan) *kept {
 	if !p.keeps || r.Stream.Options().OneShot {
 		return nil
@@ -162,7 +160,7 @@ func stateOf(r *stream.Request, p *plan) *kept {
 	return k
 }
 
-// release releases what was kept of a stream. The stream's lock may be held.
+// release releases the kept state of a stream. The stream's lock may be held.
 func release(v any) {
 	k := v.(*kept)
 	for _, x := range k.exchanges {

@@ -10,9 +10,9 @@ import (
 	"millrace/workers/graph"
 )
 
-// TestGraphFollowsItsSteps: when the model of a step is loaded again with another shape, the metadata of the graph, and of a graph
-// that is made of it, are of that model when the load returns. A model that the graph cannot be made of makes it not ready, with the
-// reason, until a model is loaded that fits.
+// TestGraphFollowsItsSteps: when the model of a step is loaded again with another shape, the metadata of the graph,
+// and of a graph made of the graph, fit the new model when the load returns. An unsuitable model makes the graph not
+// ready, with the reason, until a suitable model is loaded.
 func TestGraphFollowsItsSteps(t *testing.T) {
 	x := newMachine(t)
 	x.load("m", "scale", stream.Params{"size": int64(2)})

@@ -11,7 +11,7 @@ import (
 	"millrace/workers"
 )
 
-// A condition that is read is written as a text of the same meaning.
+// A condition is written as a text with the meaning of the read text.
 func FuzzCondition(f *testing.F) {
 	for _, s := range []string{"", "a > 0.5", "boxes.score>=1", "x == NaN", "x != -0", "a<b", "any(x) < 3", "x[1] > 2", "x > 1e999"} {
 		f.Add(s)
@@ -34,7 +34,7 @@ func FuzzCondition(f *testing.F) {
 	})
 }
 
-// fuzzed are the models that steps of fuzzed graphs can name; all others take any input.
+// fuzzed are the models for the steps of fuzzed graphs; all other models take any input.
 var fuzzed = map[string]*stream.Model{
 	"detector": {
 		Name: "detector", MaxBatch: 8, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC"},
@@ -51,7 +51,7 @@ var fuzzed = map[string]*stream.Model{
 	},
 }
 
-// plans makes the plan of settings, with the models that their steps name.
+// plans makes the plan of settings, with the models named by the steps.
 func plans(t *testing.T, s *Settings) {
 	var models []*stream.Model
 	for i := range s.Steps {
@@ -76,7 +76,7 @@ func plans(t *testing.T, s *Settings) {
 	}
 }
 
-// checkRefusal checks that an error says what the client can change.
+// checkRefusal checks that an error tells the client what to change.
 func checkRefusal(t *testing.T, err error) {
 	t.Helper()
 	var e *coded.Error
@@ -85,8 +85,8 @@ func checkRefusal(t *testing.T, err error) {
 	}
 }
 
-// Settings of a graph in JSON, as load requests have them, are refused or make a graph, and are
-// the same after they were written and read again.
+// Settings of a graph in JSON, as in load requests, are refused or make a graph, and are unchanged after writing and
+// reading.
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"steps":[{"model":"detector"}]}`, `{"steps":[{"model":"flat","when":"count(y) > 0"}]}`,

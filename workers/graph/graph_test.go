@@ -73,7 +73,6 @@ func (x *machine) graph(s graph.Settings) {
 	x.load("g", "graph", s.Params())
 }
 
-// results is a sink that keeps the endings.
 type results struct {
 	c    chan *stream.Result
 	done chan struct{}
@@ -99,12 +98,12 @@ func (x *machine) open(model string, o stream.Options) (*stream.Stream, *results
 
 var oneShot = stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}, OneShot: true}
 
-// infer sends one frame and returns its ending.
+// infer sends one frame and returns the frame's ending.
 func (x *machine) infer(model string, f stream.Frame) *stream.Result {
 	x.t.Helper()
 	s, sink := x.open(model, oneShot)
 	err := s.Offer(f)
-	for ; stream.CodeOf(err) == stream.Unloaded; err = s.Offer(f) { // a swap has ended the stream before its frame
+	for ; stream.CodeOf(err) == stream.Unloaded; err = s.Offer(f) { // a swap has ended the stream before the frame
 		s.Close(stream.ByClient)
 		<-sink.done
 		s, sink = x.open(model, oneShot)
@@ -138,7 +137,7 @@ func (x *machine) tensors(named map[string][]float32) stream.Frame {
 	return f
 }
 
-// output returns an output of a result that must have one.
+// output returns a required output of a result.
 func output(t testing.TB, r *stream.Result, name string) *stream.Tensor {
 	t.Helper()
 	if r.Outcome != stream.Answered {
@@ -153,8 +152,8 @@ func output(t testing.TB, r *stream.Result, name string) *stream.Tensor {
 	return nil
 }
 
-// scale is a kind that multiplies x by a number, gives it as y, and can be told to fail,
-// to wait and to answer in parts.
+// scale is a kind that multiplies x by a number, returns the product as y, and can be told to fail, to wait and to
+// answer in parts.
 type scale struct {
 	workers.Base
 	set scaleSettings
@@ -178,7 +177,7 @@ var gate = struct {
 	came chan struct{} // a run waits
 }{open: make(chan struct{}), came: make(chan struct{}, 1024)}
 
-// openGate lets the runs go on that wait, and returns when they do.
+// openGate lets the waiting runs go on, and returns when they do.
 func openGate() {
 	gate.Lock()
 	defer gate.Unlock()
@@ -240,7 +239,6 @@ func (s *scale) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// TestFanOutAndJoin sends one tensor to two steps, and their outputs to a third.
 func TestFanOutAndJoin(t *testing.T) {
 	x := newMachine(t)
 	x.load("double", "scale", stream.Params{"by": 2.0})
@@ -264,7 +262,7 @@ func TestFanOutAndJoin(t *testing.T) {
 	}
 }
 
-// TestFailingStepNamesItself checks that a model's error keeps its code and gets the step.
+// TestFailingStepNamesItself checks that a model's error keeps its code and names the step.
 func TestFailingStepNamesItself(t *testing.T) {
 	x := newMachine(t)
 	x.load("fails", "scale", stream.Params{"fail": true})
@@ -286,7 +284,7 @@ func TestFailingStepNamesItself(t *testing.T) {
 	}
 }
 
-// boxer is a kind that finds as many boxes as the parameter n says, each with an id.
+// boxer is a kind that finds n boxes, each with an id; n is a parameter.
 type boxer struct{ workers.Base }
 
 func init() {
@@ -320,8 +318,8 @@ func (*boxer) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// mean is a kind that answers a picture with its mean brightness, and with as many zeros.
-// It refuses a picture whose brightness is not below the setting.
+// mean is a kind that answers a picture with the mean brightness, and with as many zeros. mean refuses a picture
+// whose brightness is not below the setting.
 type mean struct {
 	workers.Base
 	set meanSettings
@@ -383,8 +381,8 @@ func cropping(c graph.Crop) graph.Settings {
 	}}
 }
 
-// TestCrop checks that each box has a row with what the model finds in it, that boxes above
-// the bound are cut and said so, and that no box is an answer without rows.
+// TestCrop checks that each box has a row with the model's findings in the box, that boxes above the bound are cut
+// and reported, and that an answer for no box has no rows.
 func TestCrop(t *testing.T) {
 	x := newMachine(t)
 	x.load("boxer", "boxer", nil)
@@ -419,8 +417,7 @@ func TestCrop(t *testing.T) {
 	}
 }
 
-// TestRefresh checks that a step runs for an id every third frame, and with the outputs of
-// the run before in between.
+// TestRefresh checks that a step runs for an id every third frame, and otherwise reuses the outputs of the last run.
 func TestRefresh(t *testing.T) {
 	x := newMachine(t)
 	x.load("boxer", "boxer", nil)
@@ -445,12 +442,12 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestCropOfFailingBox checks that the outputs of a frame's other boxes, and those kept for
-// ids, are released when one box fails: the machine has no leases in the end.
+// TestCropOfFailingBox checks that the outputs of a frame's other boxes, and the outputs kept for ids, are released
+// when one box fails: finally the machine has no leases.
 func TestCropOfFailingBox(t *testing.T) {
 	x := newMachine(t)
 	x.load("boxer", "boxer", nil)
-	// A batch per box, so that some boxes have outputs when the bright one fails.
+	// A batch per box, so that some boxes have outputs when the bright box fails.
 	if err := x.tryLoad(workers.Config{Name: "mean", Kind: "mean", Params: stream.Params{"below": int64(9)}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -470,8 +467,8 @@ func TestCropOfFailingBox(t *testing.T) {
 	<-sink.done
 }
 
-// TestConditions checks that a step whose condition does not hold, and those after it, do
-// not run, that their outputs are absent, and that the result names them.
+// TestConditions checks that a step with a false condition, and the steps after, do not run, that their outputs are
+// absent, and that the result names the steps.
 func TestConditions(t *testing.T) {
 	x := newMachine(t)
 	x.load("double", "scale", stream.Params{"by": 2.0})
@@ -516,8 +513,8 @@ func TestConditionText(t *testing.T) {
 	}
 }
 
-// TestCancel checks that a request whose client leaves gives up its steps, also one that
-// waits in the queue of a model.
+// TestCancel checks that a request of a leaving client gives up its steps, also a step waiting in the queue of a
+// model.
 func TestCancel(t *testing.T) {
 	x := newMachine(t)
 	x.load("slow", "scale", stream.Params{"wait": true})
@@ -554,7 +551,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// eventually waits until a state is reached that no event tells of.
+// eventually waits until ok: no event tells of the state.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -564,8 +561,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestTimeout checks that a step above its time fails the request, and the next request
-// works.
+// TestTimeout checks that a step above its time fails the request, and the next request works.
 func TestTimeout(t *testing.T) {
 	x := newMachine(t)
 	x.load("slow", "scale", stream.Params{"wait": true, "stateful": true})
@@ -585,7 +581,7 @@ func TestTimeout(t *testing.T) {
 	s.Close(stream.ByClient)
 	<-sink.done
 	slow, _ := x.models.Group("slow", "")
-	for slow.Stats().Busy > 0 { // a run that began after the gate was opened
+	for slow.Stats().Busy > 0 { // a run begun after the opening of the gate
 		openGate()
 	}
 }
@@ -602,8 +598,8 @@ func TestPartsAreRefused(t *testing.T) {
 	}
 }
 
-// TestStatefulSteps checks that a model's state is that of the graph's stream, and that
-// one-shot requests have none.
+// TestStatefulSteps checks that a model's state belongs to the graph's stream, and that one-shot requests have no
+// state.
 func TestStatefulSteps(t *testing.T) {
 	x := newMachine(t)
 	x.load("count", "scale", stream.Params{"stateful": true})
@@ -642,8 +638,8 @@ func TestStatefulSteps(t *testing.T) {
 	eventually(t, "the streams of the step are closed", func() bool { return g.Stats().Streams == 0 })
 }
 
-// TestLiveStreamKeepsTheNewest checks that a live stream has its window's frames in the
-// graph, and that a newer frame replaces the one that waits.
+// TestLiveStreamKeepsTheNewest checks that a live stream has its window's frames in the graph, and that a newer frame
+// replaces the waiting frame.
 func TestLiveStreamKeepsTheNewest(t *testing.T) {
 	x := newMachine(t)
 	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
@@ -746,9 +742,9 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestUnloadAndSwap checks that a graph is not ready without its model, that its requests
-// then name the step, that it works again when the model is loaded, and that swaps of a
-// model under traffic lose no request, although each opens streams to one with state.
+// TestUnloadAndSwap checks that a graph is not ready without its model, that requests then fail naming the step, that
+// the graph works again when the model is loaded, and that swaps of a model under traffic lose no request, although
+// each swap opens streams to a model with state.
 func TestUnloadAndSwap(t *testing.T) {
 	x := newMachine(t)
 	x.load("double", "scale", stream.Params{"by": 2.0})
@@ -802,8 +798,8 @@ func TestUnloadAndSwap(t *testing.T) {
 	clients.Wait()
 }
 
-// TestVersionsOfAStep: a step without a version uses the version that requests would, after each
-// change; one with a version does not go on with another.
+// TestVersionsOfAStep: a step without a version uses, after each change, the same version as requests without a
+// version; a step with a version does not go on with another version.
 func TestVersionsOfAStep(t *testing.T) {
 	x := newMachine(t)
 	all := workers.Versions{All: true}
@@ -850,8 +846,8 @@ func TestVersionsOfAStep(t *testing.T) {
 	}
 }
 
-// TestVersionOfSwappedStep checks that a step with a version is never run by another one, also
-// when its model is swapped.
+// TestVersionOfSwappedStep checks that a step with a version is never run by another version, also during a swap of
+// the model.
 func TestVersionOfSwappedStep(t *testing.T) {
 	x := newMachine(t)
 	if err := x.tryLoad(workers.Config{Name: "m", Version: "1", Kind: "scale", Params: stream.Params{"by": 2.0}}); err != nil {
@@ -881,8 +877,8 @@ func TestVersionOfSwappedStep(t *testing.T) {
 	}
 }
 
-// TestCloseAnswersFramesInFlight checks that a frame in a graph is answered when the server
-// shuts down: the graph's models, also those of a graph in it, end after it.
+// TestCloseAnswersFramesInFlight checks that a frame in a graph is answered when the server shuts down: the graph's
+// models, also of a nested graph, end after the frame.
 func TestCloseAnswersFramesInFlight(t *testing.T) {
 	x := newMachine(t)
 	x.load("slow", "scale", stream.Params{"wait": true})
@@ -901,7 +897,7 @@ func TestCloseAnswersFramesInFlight(t *testing.T) {
 	go func() { closed <- x.models.Close(context.Background()) }()
 	g, _ := x.models.Group("g", "")
 	eventually(t, "the graph is being unloaded", func() bool { return g.Stats().State == workers.StateUnloading })
-	time.Sleep(20 * time.Millisecond) // in which its models would end
+	time.Sleep(20 * time.Millisecond) // time enough for the models to end
 	for _, name := range []string{"slow", "double", "inner"} {
 		if m, err := x.models.Group(name, ""); err != nil || m.Stats().State == workers.StateUnloading {
 			t.Errorf("%s ends before the graph has: %v", name, err)
@@ -919,8 +915,8 @@ func TestCloseAnswersFramesInFlight(t *testing.T) {
 	}
 }
 
-// TestFailedReload checks that a load of a graph without its model fails and changes
-// nothing: the graph serves when the model is there again.
+// TestFailedReload checks that a load of a graph without its model fails and changes nothing: with the model the
+// graph serves again.
 func TestFailedReload(t *testing.T) {
 	x := newMachine(t)
 	if err := x.models.Define(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{{Model: "double"}}}).Params()}); err != nil {
@@ -955,8 +951,7 @@ func TestFailedReload(t *testing.T) {
 	}
 }
 
-// TestUnloadAll checks that the models of a graph go with it, except those that another
-// graph needs.
+// TestUnloadAll checks that the models of a graph are unloaded with the graph, except models needed by another graph.
 func TestUnloadAll(t *testing.T) {
 	x := newMachine(t)
 	x.load("mine", "scale", nil)
@@ -977,8 +972,7 @@ func TestUnloadAll(t *testing.T) {
 	}
 }
 
-// TestLoadOrder checks that models come before the graphs that are made of them, and that
-// a circle is named.
+// TestLoadOrder checks that models come before graphs made of the models, and that the error names a cycle.
 func TestLoadOrder(t *testing.T) {
 	of := func(name string, steps ...string) workers.Config {
 		if len(steps) == 0 {
@@ -1000,8 +994,7 @@ func TestLoadOrder(t *testing.T) {
 	}
 }
 
-// TestStale checks that the deadline of a frame goes with it, and that a drop of a step is
-// the drop of the frame.
+// TestStale checks that a frame's deadline reaches the steps, and that a drop in a step drops the frame.
 func TestStale(t *testing.T) {
 	x := newMachine(t)
 	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {

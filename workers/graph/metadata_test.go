@@ -8,7 +8,7 @@ import (
 	"millrace/workers"
 )
 
-// TestShapesOfOutputs: metadata of a graph have the shapes that the models of its steps answer.
+// TestShapesOfOutputs: metadata of a graph have the shapes answered by the models of the steps.
 func TestShapesOfOutputs(t *testing.T) {
 	pixels := stream.TensorSpec{Name: "image", Datatype: stream.Uint8, Shape: []int{-1, -1, 3}, Color: "RGB", Unbatched: true}
 	boxes := stream.TensorSpec{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}

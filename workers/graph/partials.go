@@ -9,14 +9,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// A model may answer a request several times, or never: it is decoupled. The steps after such a step run for each of its
-// answers, one answer at a time, in their order; the outputs of the graph are then a part of its answer. The steps before it
-// have ended, and no step runs beside it, so that each answer has one meaning.
+// A model may answer a request several times, or never: such a model is decoupled. The steps after a decoupled step
+// run for each of the step's answers, one answer at a time, in order; the outputs of the graph are then a part of the
+// graph's answer. The steps before have ended, and no other step runs meanwhile, so that each answer has one meaning.
 
 const (
-	// maxParts is how many answers of a step wait for those before them; then the step's model waits.
+	// maxParts is the number of answers of a step that wait for earlier answers; at the limit the step's model waits.
 	maxParts = 16
-	// maxPartWait is how long the model waits for one of its answers. It is less than a run may take.
+	// maxPartWait is the longest wait of the model for one of its answers, less than the limit of a run.
 	maxPartWait = 10 * time.Second
 )
 
@@ -27,7 +27,7 @@ type partial struct {
 	lease   *buf.Buf
 }
 
-// findDecoupled finds the steps whose models may answer several times, and the steps that run for each answer.
+// findDecoupled finds the steps with decoupled models, and the steps that run for each answer.
 func (b *builder) findDecoupled() error {
 	for i, s := range b.p.steps {
 		if !b.models[i].Decoupled {
@@ -52,7 +52,7 @@ func (b *builder) findDecoupled() error {
 	return nil
 }
 
-// following appends the steps that wait for s, also by others.
+// following appends the steps that wait for s, directly or indirectly.
 func (s *step) following(to []*step) []*step {
 	for _, k := range s.next {
 		if !slices.Contains(to, k) {
@@ -68,7 +68,7 @@ type target struct {
 	step *step
 }
 
-// room waits until one more answer of a step may wait, and the graph's client has room for it.
+// room waits until one more answer of a step may wait, and the graph's client has room for the answer.
 func (n *run) room() error {
 	if err := n.r.Room(); err != nil {
 		return err
@@ -115,7 +115,8 @@ func (n *run) addPart(p partial) {
 	n.nextPart()
 }
 
-// nextPart begins the run of the steps after a decoupled step for its oldest answer, unless one is in progress.
+// nextPart begins the run of the steps after a decoupled step for the oldest waiting answer, unless such a run is in
+// progress.
 func (n *run) nextPart() {
 	n.mu.Lock()
 	if n.child != nil || n.failed || len(n.partials) == 0 {
@@ -133,7 +134,7 @@ func (n *run) nextPart() {
 	c.made(p.step, p.outputs, p.lease, stream.Answered)
 }
 
-// newChild makes the run of the steps after s for one answer, which it does not begin. mu is held.
+// newChild makes, but does not begin, the run of the steps after s for one answer. mu is held.
 func (n *run) newChild(s *step) *run {
 	c := &run{w: n.w, r: n.r, parent: n, begun: stream.Now(), left: 1 + len(s.after), busy: 1, width: n.width, height: n.height}
 	steps := n.w.plan.steps
@@ -153,7 +154,7 @@ func (n *run) newChild(s *step) *run {
 	return c
 }
 
-// partsEnded goes on after a decoupled step has given its last answer, which may be without outputs.
+// partsEnded goes on after the last answer of a decoupled step, which may be without outputs.
 func (n *run) partsEnded(s *step, res *stream.Result) {
 	if len(res.Outputs) > 0 {
 		n.addPart(partial{s, res.Outputs, res.Lease})
@@ -166,14 +167,14 @@ func (n *run) partsEnded(s *step, res *stream.Result) {
 	if !failed {
 		st.To, st.Outcome = stream.Now(), stream.Answered
 	}
-	n.left, n.split = 0, true // all other steps are before s, or have run for its answers
+	n.left, n.split = 0, true // every other step is before s, or has run for the answers of s
 	n.mu.Unlock()
 	if !failed {
 		n.w.env.Step(st)
 	}
 }
 
-// endPart ends the run of one answer of a decoupled step: its outputs are a part of the graph's answer.
+// endPart ends the run of one answer of a decoupled step: the run's outputs are a part of the graph's answer.
 func (n *run) endPart() {
 	switch {
 	case n.failed && n.err != nil:

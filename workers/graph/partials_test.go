@@ -12,10 +12,10 @@ import (
 	"millrace/workers/graph"
 )
 
-// emitted counts the partial results of kind scale that were taken.
+// emitted counts the taken partial results of kind scale.
 var emitted atomic.Int64
 
-// parts returns the first elements of y of the parts of a frame's answer, and its ending.
+// parts returns the first elements of y of the parts of a frame's answer, and the ending.
 func (x *machine) parts(model string, f stream.Frame) (firsts []float32, ending *stream.Result) {
 	x.t.Helper()
 	s, sink := x.open(model, oneShot)
@@ -34,8 +34,8 @@ func (x *machine) parts(model string, f stream.Frame) (firsts []float32, ending 
 	return nil, nil
 }
 
-// TestDecoupledSteps: the steps after a decoupled one run for each of its answers, in order, also several times over, and
-// the last answer has no outputs.
+// TestDecoupledSteps: the steps after a decoupled step run for each answer, in order, also with several decoupled
+// steps, and the last answer has no outputs.
 func TestDecoupledSteps(t *testing.T) {
 	x := newMachine(t)
 	x.load("first", "scale", stream.Params{"by": 2.0})
@@ -70,9 +70,9 @@ func TestDecoupledSteps(t *testing.T) {
 	x.t = t
 }
 
-// TestDecoupledStepWaits: a decoupled step is not more than a bounded number of answers ahead of the steps after it.
+// TestDecoupledStepWaits: a decoupled step is only a bounded number of answers ahead of the steps after it.
 func TestDecoupledStepWaits(t *testing.T) {
-	const parts, ahead = 100, 16 + 2 // one is taken, and one is made
+	const parts, ahead = 100, 16 + 2 // one answer is taken, another is made
 	x := newMachine(t)
 	x.load("many", "scale", stream.Params{"several": int64(parts)})
 	x.load("slow", "scale", stream.Params{"wait": true})
@@ -99,7 +99,7 @@ func TestDecoupledStepWaits(t *testing.T) {
 	<-sink.done
 }
 
-// TestDecoupledStepEnds: a step that fails, and a client that leaves, end a decoupled step before it.
+// TestDecoupledStepEnds: a failing step, and a leaving client, end an earlier decoupled step.
 func TestDecoupledStepEnds(t *testing.T) {
 	x := newMachine(t)
 	x.load("many", "scale", stream.Params{"several": int64(1000)})
@@ -129,8 +129,8 @@ func TestDecoupledStepEnds(t *testing.T) {
 	}
 }
 
-// TestDecoupledStepsThatAreRefused: a graph is refused when it is loaded if a step would have no meaning for each answer of
-// another.
+// TestDecoupledStepsThatAreRefused: the load of a graph is refused if a step would be meaningless for each answer of
+// a decoupled step.
 func TestDecoupledStepsThatAreRefused(t *testing.T) {
 	x := newMachine(t)
 	x.load("three", "scale", stream.Params{"several": int64(3)})

@@ -16,7 +16,7 @@ import (
 	"millrace/workers/graph"
 )
 
-// viewer is a kind that takes a picture in several forms, with boxes, and answers what it got.
+// viewer is a kind that takes a picture in several forms, with boxes, and answers with its inputs.
 type viewer struct{ workers.Base }
 
 func init() {
@@ -54,13 +54,13 @@ func viewing(views ...string) graph.Settings {
 		in[v] = "frame"
 	}
 	return graph.Settings{Outputs: []string{"seen_rgb", "seen_bgr", "seen_gray", "seen_boxes"}, Steps: []graph.Step{
-		{Name: "look", Model: "viewer", Input: in}, // before the step that it waits for
+		{Name: "look", Model: "viewer", Input: in}, // listed before the step that look waits for
 		{Name: "find", Model: "boxer", Input: map[string]string{"image": "frame"}, Output: map[string]string{"boxes": "boxes"}},
 	}}
 }
 
-// A step gets the picture of the request in the forms of its inputs, with boxes of another step,
-// whatever the form in which the picture was sent.
+// A step gets the picture of the request in the forms of the step's inputs, with boxes of another step, for any form
+// of the sent picture.
 func TestPixelsAndBoxes(t *testing.T) {
 	x := newMachine(t)
 	x.load("boxer", "boxer", nil)
@@ -105,7 +105,7 @@ func TestPixelsAndBoxes(t *testing.T) {
 		}
 		r.Release()
 	}
-	// Tensors of a request cannot become pixels, and a picture that cannot be read names the step.
+	// Tensors of a request cannot become pixels, and the error of an unreadable picture names the step.
 	bad, err := x.memory.Lease(3)
 	if err != nil {
 		t.Fatal(err)

@@ -12,27 +12,26 @@ import (
 	"millrace/workers"
 )
 
-// plan is a graph whose tensors have numbers, so that a run needs no names. It does not
-// change.
+// plan is an immutable graph with numbered tensors, so that a run needs no names.
 type plan struct {
 	tensors   []tensorInfo
-	inputs    []int // the tensors that requests have
-	outputs   []int // the tensors that results have
+	inputs    []int // the tensors of requests
+	outputs   []int // the tensors of results
 	steps     []*step
-	first     []*step // those that wait for no other
-	picture   int     // the input that is a picture, or -1
+	first     []*step // steps that wait for no step
+	picture   int     // the picture among the inputs, or -1
 	crops     bool    // a step is a crop
 	pixels    bool    // a step gets pixels
-	noAxis    bool    // a model has no batch axis, or the declared shapes have none, so that the graph has none
-	rows      []bool  // by output: its first axis, of one row, is not part of the graph's output
+	noAxis    bool    // the graph has no batch axis, because a model has none or the declared shapes have none
+	rows      []bool  // by output: the first axis, of one row, is not part of the graph's output
 	keeps     bool    // something is kept for each stream: a model's state, or results of crops
 	decoupled bool    // a step's model may answer several times
 }
 
-// tensorInfo is what is known of a tensor before a request comes.
+// tensorInfo is the knowledge about a tensor before a request comes.
 type tensorInfo struct {
 	name  string
-	maker int                // the step that makes it, or -1: a request has it
+	maker int                // the step that makes the tensor, or -1: a request has the tensor
 	spec  *stream.TensorSpec // nil: not known
 }
 
@@ -51,18 +50,18 @@ type step struct {
 	at        string // the field of errors
 	set       *Step
 	in, out   []port
-	needs     []int // tensors without which it does not run
-	waits     int   // steps that it waits for
+	needs     []int // tensors required for the step to run
+	waits     int   // number of steps to wait for
 	next      []*step
 	when      int // tensor of the condition, or -1
 	boxes     int // of a crop, otherwise -1
 	ids       int // of a crop with refresh, otherwise -1
-	picture   int // of a crop: the tensor that is the picture
+	picture   int // of a crop: the picture's tensor
 	keeps     bool
-	image     bool    // its model takes pictures
+	image     bool    // the model takes pictures
 	pixels    bool    // a port gets pixels
-	decoupled bool    // its model may answer several times, or never
-	after     []*step // of a decoupled step: those that run for each answer
+	decoupled bool    // the model may answer several times, or never
+	after     []*step // of a decoupled step: the steps run for each answer
 }
 
 // errorf returns an error about a part of a step.
@@ -77,11 +76,11 @@ type builder struct {
 	declared workers.Declared
 	p        *plan
 	byName   map[string]int
-	// pictures are the tensors that steps take as the picture of the request.
+	// pictures are the tensors used by steps as the picture of the request.
 	pictures map[string]bool
 }
 
-// newPlan makes the plan of a graph whose steps run models, and the metadata of the graph.
+// newPlan makes the plan of a graph of models, and the metadata of the graph.
 func newPlan(set *Settings, models []*stream.Model, declared workers.Declared) (*plan, *stream.Model, error) {
 	b := &builder{set: set, models: models, declared: declared, p: &plan{picture: -1}, byName: map[string]int{}, pictures: map[string]bool{}}
 	for i := range set.Steps {
@@ -117,7 +116,7 @@ func (b *builder) add(t tensorInfo) int {
 	return b.byName[t.name]
 }
 
-// addOutputs adds the tensors that a step makes.
+// addOutputs adds the tensors made by a step.
 func (b *builder) addOutputs(s *step, m *stream.Model) error {
 	add := func(output, tensor string, spec *stream.TensorSpec) error {
 		if other, taken := b.byName[tensor]; taken {
@@ -157,7 +156,7 @@ func (b *builder) addOutputs(s *step, m *stream.Model) error {
 	return nil
 }
 
-// findPictures notes which tensors, that no step makes, a step takes as a picture.
+// findPictures notes the tensors, made by no step, that a step takes as a picture.
 func (b *builder) findPictures(s *step, m *stream.Model) error {
 	for i := range m.Inputs {
 		name := m.Inputs[i].Name
@@ -216,7 +215,7 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 		if err != nil {
 			return err
 		}
-		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.Any, pixels}) // any: as its hints say
+		s.in = append(s.in, port{name, k, spec, m.Axis == stream.NoAxis || m.Any, pixels}) // any, by the hints
 		if pixels {
 			s.pixels, b.p.pixels = true, true
 		}
@@ -243,10 +242,10 @@ func (b *builder) addInputs(s *step, m *stream.Model) error {
 	return b.addOthers(s)
 }
 
-// isClass reports whether a model is a class or function in Python, whose inputs are its arguments with type hints.
+// isClass reports whether a model is a class or function in Python, whose inputs are arguments with type hints.
 func isClass(m *stream.Model) bool { return m.App != nil && m.App.Style == "millrace" }
 
-// boxesParts are the inputs of a class whose argument has the type millrace.Boxes.
+// boxesParts are the inputs of a class with an argument of type millrace.Boxes.
 var boxesParts = [...]string{"boxes", "scores", "classes", "labels", "ids", "keypoints"}
 
 // takesBoxes reports whether an argument of a class has the type millrace.Boxes: only then are all parts of boxes inputs.
@@ -264,7 +263,7 @@ func (b *builder) boxesFor(tensor string) string {
 	return "boxes"
 }
 
-// hint returns how a class declares an argument that gets a tensor, as the end of an error; "" when m is no class.
+// hint returns the declaration of an argument of a class for a tensor, as the end of an error; "" when m is no class.
 func (b *builder) hint(m *stream.Model, argument, tensor string) string {
 	if !isClass(m) {
 		return ""
@@ -280,7 +279,7 @@ func (b *builder) hint(m *stream.Model, argument, tensor string) string {
 	return fmt.Sprintf(". If %s is an argument of the class, give it a type hint with its datatype and shape: %s: %s", argument, argument, hint)
 }
 
-// hintsFor returns that a class can declare its arguments, as the end of an error; "" when m is no class.
+// hintsFor returns the advice to declare the arguments of a class, as the end of an error; "" when m is no class.
 func hintsFor(m *stream.Model) string {
 	if !isClass(m) {
 		return ""
@@ -288,7 +287,7 @@ func hintsFor(m *stream.Model) string {
 	return `, or give the arguments of the class type hints with a datatype and shape, such as millrace.Tensor["FP32", -1]`
 }
 
-// hintOf returns the type hint of an argument that gets a tensor.
+// hintOf returns the type hint of an argument for a tensor.
 func hintOf(spec *stream.TensorSpec) string {
 	if spec.Datatype == stream.Bytes && len(spec.Shape) == 1 {
 		return "typing.List[str]"
@@ -300,8 +299,8 @@ func hintOf(spec *stream.TensorSpec) string {
 	return hint + "]"
 }
 
-// omits reports whether a step does without an input that it does not name: requests may leave the
-// input out, no step makes a tensor of its name, and a request with a picture has no other inputs.
+// omits reports whether a step does without an input that the step does not name: requests may leave the input out,
+// no step makes a tensor of the name, and a request with a picture has no other inputs.
 func (b *builder) omits(spec *stream.TensorSpec) bool {
 	if spec == nil || !spec.Optional || len(b.pictures) == 0 {
 		return false
@@ -310,7 +309,7 @@ func (b *builder) omits(spec *stream.TensorSpec) bool {
 	return !known || b.p.tensors[k].maker < 0
 }
 
-// addOthers connects what a step needs besides its model's inputs.
+// addOthers connects the step's needs beside the model's inputs.
 func (b *builder) addOthers(s *step) (err error) {
 	made := func(part, tensor string) (int, error) {
 		k, ok := b.byName[tensor]
@@ -358,7 +357,7 @@ func (s *step) need(k int) {
 	}
 }
 
-// made returns the names of the tensors that steps make.
+// made returns the names of the tensors made by steps.
 func (b *builder) made() (names []string) {
 	for _, t := range b.p.tensors {
 		if t.maker >= 0 {
@@ -368,8 +367,7 @@ func (b *builder) made() (names []string) {
 	return names
 }
 
-// use returns the tensor of a name, which becomes an input of the graph if no step makes
-// it.
+// use returns the tensor with a name. A tensor made by no step becomes an input of the graph.
 func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec, pixels bool) (int, error) {
 	k, ok := b.byName[tensor]
 	if !ok {
@@ -393,13 +391,13 @@ func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec, pix
 		copied := *spec
 		copied.Name, copied.Optional, t.spec = tensor, false, &copied
 	}
-	if t.maker < 0 && (s.image || pixels) && b.p.picture == k { // each step makes its own tensor of the picture
+	if t.maker < 0 && (s.image || pixels) && b.p.picture == k { // each step makes a separate tensor of the picture
 		return k, nil
 	}
 	return k, fits(s, part, t, spec)
 }
 
-// fits returns an error if a tensor cannot be an input of that specification.
+// fits returns an error if a tensor cannot be an input with the given specification.
 func fits(s *step, part string, t *tensorInfo, spec *stream.TensorSpec) error {
 	if t.spec == nil || spec == nil {
 		return nil
@@ -418,7 +416,7 @@ func fits(s *step, part string, t *tensorInfo, spec *stream.TensorSpec) error {
 	return nil
 }
 
-// connect finds which steps wait for which, and refuses circles.
+// connect finds the dependencies between the steps, and refuses cycles.
 func (b *builder) connect() error {
 	before := func(i int) (out []int) {
 		for _, k := range b.p.steps[i].needs {
@@ -471,8 +469,8 @@ func (b *builder) chooseOutputs() error {
 // describe makes the metadata of the graph.
 func (b *builder) describe() (*stream.Model, error) {
 	m := &stream.Model{Ragged: true, Stateful: b.p.keeps, Decoupled: b.p.decoupled}
-	m.Calls = slices.ContainsFunc(b.models, (*stream.Model).TakesCalls) // the other steps refuse calls
-	var whole *step                                                     // the first one that takes the whole picture
+	m.Calls = slices.ContainsFunc(b.models, (*stream.Model).TakesCalls) // all other steps refuse calls
+	var whole *step                                                     // the first step with the whole picture
 	for i, s := range b.p.steps {
 		of := b.models[i]
 		if m.Policy == (stream.Policy{}) {
@@ -530,7 +528,7 @@ func (b *builder) describe() (*stream.Model, error) {
 	switch {
 	case m.Any:
 		m.Inputs, m.Image = nil, nil
-	case b.p.pixels && m.Image == nil: // it is decoded for the steps that want pixels
+	case b.p.pixels && m.Image == nil: // decoded for the steps with pixels
 		m.Any, m.Inputs[0].Unbatched = true, true
 	}
 	b.p.rows = make([]bool, len(b.p.outputs))
@@ -545,7 +543,7 @@ func (b *builder) describe() (*stream.Model, error) {
 	return m, nil
 }
 
-// pictureSteps returns the picture that a step, or each step of a step that is a graph, gets of the request's picture.
+// pictureSteps returns the picture taken from the request's picture by a step, or by each step of a nested graph.
 func (b *builder) pictureSteps(s *step, of *stream.Model) (list []stream.PictureStep) {
 	for _, in := range s.in {
 		one := stream.PictureStep{Step: s.set.title(), Crop: s.set.Crop != nil}
@@ -568,7 +566,7 @@ func (b *builder) pictureSteps(s *step, of *stream.Model) (list []stream.Picture
 	return list
 }
 
-// alike reports whether one picture describes those of all steps.
+// alike reports whether one picture describes the pictures of all steps.
 func alike(list []stream.PictureStep) bool {
 	for _, s := range list {
 		if first := list[0]; s.Crop || s.Width != first.Width || s.Height != first.Height || s.Color != first.Color {
@@ -578,8 +576,8 @@ func alike(list []stream.PictureStep) bool {
 	return true
 }
 
-// severalImages reports whether steps that take the whole picture want it in several sizes, or fitted in several ways: frames of video that
-// were scaled for one of the steps lack the pixels of another.
+// severalImages reports whether steps with the whole picture take several sizes, or several ways of fitting: frames
+// of video scaled for one step lack the pixels for another step.
 func (b *builder) severalImages() bool {
 	var first *stream.ImageSpec
 	for i, s := range b.p.steps {
@@ -597,8 +595,8 @@ func (b *builder) severalImages() bool {
 	return false
 }
 
-// singleRow reports whether the declared shapes of the inputs say that the graph takes one row without a batch axis,
-// although the models of its steps have that axis.
+// singleRow reports whether, by the declared shapes of the inputs, the graph takes one row without a batch axis,
+// although the models of the steps have a batch axis.
 func (b *builder) singleRow() bool {
 	if !b.declared.Single || b.p.picture >= 0 || len(b.declared.Inputs) == 0 {
 		return false
@@ -622,8 +620,8 @@ func (b *builder) leavesRowOut(t *tensorInfo) bool {
 	return i >= 0 && len(b.declared.Outputs[i].Shape) == len(t.spec.Shape)
 }
 
-// output describes the output of the graph that tensor t is. Its shape in metadata is that of the answer of the step's model,
-// or of joinOutput.
+// output describes the graph's output t. The shape in metadata is the shape of the answer of the step's model, or of
+// joinOutput.
 func (b *builder) output(t *tensorInfo, rowLeftOut bool) stream.TensorSpec {
 	spec, of := *t.spec, b.models[t.maker]
 	if rowLeftOut {
@@ -635,7 +633,7 @@ func (b *builder) output(t *tensorInfo, rowLeftOut bool) stream.TensorSpec {
 	}
 	spec.Unbatched = spec.Unbatched || of.Axis == stream.NoAxis
 	if b.p.noAxis && !spec.Unbatched {
-		spec.Shape = append([]int{1}, spec.Shape...) // the batch axis of that model
+		spec.Shape = append([]int{1}, spec.Shape...) // the batch axis of the step's model
 	}
 	return spec
 }

@@ -11,8 +11,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// run is one request on its way through the steps. Goroutines that end steps call it at
-// the same time.
+// run is one request on the way through the steps. Goroutines that end steps call run concurrently.
 type run struct {
 	w     *worker
 	r     *stream.Request
@@ -22,25 +21,25 @@ type run struct {
 
 	mu     sync.Mutex
 	values []value
-	waits  []int8 // by step: how many it still waits for
+	waits  []int8 // by step: number of steps still to wait for
 	steps  []stream.Step
-	crops  []*cropRun // by step, of crops that have begun; nil in a graph without crops
-	left   int        // steps that have not ended
+	crops  []*cropRun // by step, of begun crops; nil in a graph without crops
+	left   int        // number of steps not yet ended
 	active []*exchange
-	busy   int   // crops that are being cut out
+	busy   int   // crops being cut out
 	failed bool  // err, or a drop for reason, is the ending
 	err    error // nil = a drop, or the request has ended already
 	reason stream.Reason
 	over   bool // finish was called
 
-	// Of a run with a decoupled step: its answers, for each of which the steps after it run.
+	// Of a run with a decoupled step: the answers. The later steps run for each answer.
 	parent   *run // of the run for one answer
 	child    *run // for one answer, in progress
 	partials []partial
 	taken    chan struct{} // closed when an answer was taken from partials; nil: nobody waits
-	split    bool          // the decoupled step has ended: its answers were the graph's
+	split    bool          // the decoupled step has ended; its answers were the graph's
 
-	// Of a request with a Call: the reply, and the body of one that ended the run.
+	// Of a request with a Call: the reply, and the body of the reply that ended the run.
 	reply     *stream.Reply
 	early     bool
 	body      []stream.Tensor
@@ -59,7 +58,7 @@ type run struct {
 // value is a tensor during a run.
 type value struct {
 	tensor stream.Tensor
-	lease  *buf.Buf // the memory under it, of which the run is a holder; or nil
+	lease  *buf.Buf // the memory of tensor, with a reference held by the run; or nil
 	state  valueState
 }
 
@@ -68,11 +67,11 @@ type valueState uint8
 const (
 	unknown valueState = iota
 	present
-	payload // what the request has in place of tensors
-	absent  // its step did not run
+	payload // the request's payload in place of tensors
+	absent  // the step of the tensor did not run
 )
 
-// start starts the run of r, which has a place.
+// start starts the run of r. r has a place.
 func (w *worker) start(r *stream.Request, f *flow) {
 	p := w.plan
 	n := &run{w: w, r: r, flow: f, begun: stream.Now(), left: len(p.steps)}
@@ -88,7 +87,7 @@ func (w *worker) start(r *stream.Request, f *flow) {
 	w.mu.Lock()
 	w.active[n] = struct{}{}
 	w.mu.Unlock()
-	n.busy = 1 // this call, so that the run does not finish before the first steps have begun
+	n.busy = 1 // for this call, so that the run does not finish before the first steps have begun
 	defer n.unbusy()
 	defer n.recover()
 	n.state = stateOf(r, p)
@@ -107,7 +106,7 @@ func (w *worker) start(r *stream.Request, f *flow) {
 	}
 }
 
-// sized returns a slice of n elements, from the storage if it is large enough.
+// sized returns a slice of n elements, from the storage if large enough.
 func sized[T any](storage []T, n int) []T {
 	if n <= len(storage) {
 		return storage[:n]
@@ -115,7 +114,7 @@ func sized[T any](storage []T, n int) []T {
 	return make([]T, n)
 }
 
-// recover makes a panic of the package the end of one run.
+// recover turns a panic of the package into the end of one run.
 func (n *run) recover() {
 	if p := recover(); p != nil {
 		n.w.env.Log.Error("a graph panicked", "model", n.w.env.Name, "panic", p)
@@ -123,7 +122,7 @@ func (n *run) recover() {
 	}
 }
 
-// setInputs sets the tensors that the request has.
+// setInputs sets the tensors of the request.
 func (n *run) setInputs() error {
 	p, r := n.w.plan, n.r
 	if r.Codec != stream.Tensors {
@@ -173,7 +172,7 @@ func retain(b *buf.Buf) *buf.Buf {
 	return b
 }
 
-// launch begins a step whose inputs are there. mu is not held.
+// launch begins a step with all inputs present. mu is not held.
 func (n *run) launch(s *step, now stream.Instant) {
 	defer n.recover()
 	n.mu.Lock()
@@ -201,8 +200,8 @@ func (n *run) launch(s *step, now stream.Instant) {
 	}
 }
 
-// send sends a step's frame to its model. With pixels they are its inputs that take the picture,
-// by their positions; send takes over their memory.
+// send sends a step's frame to the step's model. pixels, if any, are the inputs made of the picture, by position;
+// send takes ownership of their memory.
 func (n *run) send(s *step, pixels []value) {
 	f, err := n.frame(s, pixels)
 	for i := range pixels {
@@ -234,7 +233,7 @@ func (n *run) wanted(s *step) (bool, error) {
 	return holds, nil
 }
 
-// dimsOf returns the dimensions of a tensor without its batch axis.
+// dimsOf returns the dimensions of a tensor without the batch axis.
 func dimsOf(t *stream.Tensor, spec *stream.TensorSpec) []int {
 	if spec != nil && len(t.Shape) == len(spec.Shape)+1 || spec == nil && len(t.Shape) > 1 && t.Shape[0] == 1 {
 		return t.Shape[1:]
@@ -242,7 +241,7 @@ func dimsOf(t *stream.Tensor, spec *stream.TensorSpec) []int {
 	return t.Shape
 }
 
-// frame makes the frame that a step's model gets.
+// frame makes the frame for a step's model.
 func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 	f = n.header(s)
 	n.mu.Lock()
@@ -270,7 +269,7 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 		} else if in.pixels && v.state == present && v.tensor.Datatype != stream.Uint8 {
 			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "needs the picture, but the request has tensors: send the picture as JPEG, PNG, WebP, RGB24 or NV12")
 		}
-		if v.state == unknown { // the request has left it out
+		if v.state == unknown { // omitted by the request
 			continue
 		}
 		if v.state == payload {
@@ -293,7 +292,7 @@ func (n *run) frame(s *step, pixels []value) (f stream.Frame, err error) {
 	return f, nil
 }
 
-// pictureSize returns the size of the run's decoded picture, of the source if that was scaled.
+// pictureSize returns the size of the run's decoded picture; of the source if the picture was scaled.
 func (n *run) pictureSize() (width, height int) {
 	f := n.picture
 	if f == nil {
@@ -305,7 +304,7 @@ func (n *run) pictureSize() (width, height int) {
 	return f.Width, f.Height
 }
 
-// header makes what frames of the request have in common.
+// header makes the common part of all frames of the request.
 func (n *run) header(s *step) stream.Frame {
 	r := n.r
 	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority, Account: r.Account}
@@ -324,7 +323,7 @@ func (n *run) setPayload(f *stream.Frame) {
 	f.Width, f.Height, f.SourceWidth, f.SourceHeight = r.Width, r.Height, r.SourceWidth, r.SourceHeight
 }
 
-// submit sends a frame to the model of a step. It takes over f.Lease.
+// submit sends a frame to the model of a step, and takes ownership of f.Lease.
 func (n *run) submit(s *step, box int, f stream.Frame) error {
 	if n.r.Deadline != 0 {
 		f.Deadline = n.r.Deadline.Sub(stream.Now())
@@ -334,7 +333,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 			return nil
 		}
 	}
-	retain(f.Lease) // so that an exchange whose stream has ended can be replaced
+	retain(f.Lease) // so that an exchange with an ended stream can be replaced
 	for {
 		x, used, err := n.exchange(s)
 		if err != nil {
@@ -367,7 +366,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 		if x.own {
 			n.state.exchanges[s.index] = nil
 		}
-		if used && stream.CodeOf(err) != stream.FlowControl { // its stream is from before an unload
+		if used && stream.CodeOf(err) != stream.FlowControl { // the exchange's stream is from before an unload
 			retain(f.Lease)
 			continue
 		}
@@ -378,7 +377,7 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 	}
 }
 
-// exchange returns an exchange with the model of a step, and whether it was used before.
+// exchange returns an exchange with the model of a step, and whether the exchange was used before.
 func (n *run) exchange(s *step) (x *exchange, used bool, err error) {
 	if s.keeps && n.state != nil && s.boxes < 0 {
 		if x = n.state.exchanges[s.index]; x != nil && !x.ended.Load() {
@@ -397,7 +396,7 @@ func (n *run) exchange(s *step) (x *exchange, used bool, err error) {
 	return x, false, err
 }
 
-// version returns the version of a step's model to which its next frame goes.
+// version returns the version of a step's model for the next frame.
 func (w *worker) version(s *step) string {
 	if s.set.Version != "" {
 		return s.set.Version
@@ -412,7 +411,7 @@ func (n *run) giveBack(x *exchange, stateful bool) {
 	}
 }
 
-// remove takes an exchange out of the active ones.
+// remove takes an exchange out of the active exchanges.
 func (n *run) remove(x *exchange) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -437,7 +436,7 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 	defer n.unbusy()
 	defer n.recover()
 	parts := x.parts.Swap(false)
-	if !over { // otherwise its stream is being closed
+	if !over { // otherwise the exchange's stream is being closed
 		n.giveBack(x, res.Model != nil && res.Model.Stateful)
 	}
 	switch {
@@ -473,8 +472,8 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 	}
 }
 
-// stepDone takes a step's outputs from its result, and begins the steps that waited for
-// it. Without a result the step did not run, and its outputs are absent.
+// stepDone takes a step's outputs from the result, and begins the steps that waited for the step. Without a result
+// the step did not run, and the outputs are absent.
 func (n *run) stepDone(s *step, res *stream.Result) {
 	var outputs []stream.Tensor
 	var lease *buf.Buf
@@ -495,7 +494,8 @@ func (n *run) stepDone(s *step, res *stream.Result) {
 	n.made(s, outputs, lease, outcome)
 }
 
-// made takes over the outputs of a step, and begins the steps that waited for it. Without outputs they are absent.
+// made takes ownership of the outputs of a step, and begins the steps that waited for the step. Without outputs the
+// step's tensors are absent.
 func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome stream.Outcome) {
 	values := make([]value, 0, 4)
 	for _, out := range s.out {
@@ -520,8 +520,8 @@ func (n *run) made(s *step, outputs []stream.Tensor, lease *buf.Buf, outcome str
 	n.complete(s, outcome, values)
 }
 
-// complete sets the outputs of a step, whose leases it takes over, and begins the steps
-// that waited for it.
+// complete sets the outputs of a step, takes ownership of the outputs' leases, and begins the steps that waited for
+// the step.
 func (n *run) complete(s *step, outcome stream.Outcome, values []value) {
 	now := stream.Now()
 	n.mu.Lock()
@@ -560,7 +560,7 @@ func tensorNames(ts []stream.Tensor) string {
 	return strings.Join(names, ", ")
 }
 
-// unbusy ends what made the run wait, and finishes it if nothing else does.
+// unbusy ends a wait of the run, and finishes the run if nothing else is in progress.
 func (n *run) unbusy() {
 	n.mu.Lock()
 	n.busy--
@@ -589,13 +589,13 @@ func within(field string, err error) error {
 	return coded.Within(field, err)
 }
 
-// drop ends the run as its step's frame was ended.
+// drop ends the run for the reason of a step's dropped frame.
 func (n *run) drop(s *step, why stream.Reason) { n.end(s.at, nil, why) }
 
-// end gives up what is active and lets the run finish with err or as dropped.
+// end gives up all active frames and lets the run finish with err or as dropped.
 func (n *run) end(field string, err error, why stream.Reason) { n.endWith(field, err, why, false) }
 
-// endWith is end; early says that the run ends with the reply of the step.
+// endWith is end; early means that the run ends with the reply of the step.
 func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 	n.mu.Lock()
 	if n.failed || n.over {
@@ -635,8 +635,8 @@ func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 	n.finishIfDone()
 }
 
-// abandon gives up the active frames for which it holds. That of a stream's own exchange
-// would lose the model's state of the stream.
+// abandon gives up the active frames selected by which. Giving up a frame of a stream's own exchange would lose the
+// model's state of the stream.
 func (n *run) abandon(which func(*exchange) bool) {
 	n.mu.Lock()
 	var list []*exchange
@@ -658,7 +658,7 @@ func (n *run) abandon(which func(*exchange) bool) {
 
 var errGivenUp = stream.Errorf(stream.Canceled, "", "the graph's frame has ended before its step")
 
-// cancel ends a run whose request has ended.
+// cancel ends a run after the end of the run's request.
 func (n *run) cancel() {
 	defer n.recover()
 	n.end("", nil, "")
@@ -666,7 +666,7 @@ func (n *run) cancel() {
 	n.finishIfDone()
 }
 
-// expire ends the run if it or a step has passed its limit.
+// expire ends the run if the run or a step has passed its limit.
 func (n *run) expire(now stream.Instant) {
 	defer n.recover()
 	if limit := n.w.env.Limit; now.Sub(n.begun) > limit {
@@ -695,8 +695,8 @@ func (n *run) expire(now stream.Instant) {
 	}
 }
 
-// finishIfDone ends the request when nothing is active: with its outputs when all steps
-// have ended, otherwise as it failed.
+// finishIfDone ends the request when nothing is active: with the outputs when all steps have ended, otherwise with
+// the failure.
 func (n *run) finishIfDone() {
 	n.mu.Lock()
 	if n.over || n.busy > 0 || len(n.active) > 0 || n.child != nil || (n.left > 0 || len(n.partials) > 0) && !n.failed {
@@ -746,7 +746,7 @@ func (n *run) endRequest() {
 		r.Fail(n.err)
 	case n.failed && n.reason != "":
 		r.Drop(n.reason)
-	case n.failed: // the stream has ended it
+	case n.failed: // the stream has ended the request
 	case n.split:
 		r.FinishParams(nil, nil, nil)
 	default:

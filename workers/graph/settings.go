@@ -37,7 +37,7 @@ type Step struct {
 	Crop     *Crop  `yaml:"crop"`
 }
 
-// Crop makes a step run once for each box of a frame, on that part of the picture.
+// Crop makes a step run once for each box of a frame, on the box's part of the picture.
 type Crop struct {
 	Boxes   string  `yaml:"boxes" example:"boxes" advanced:"yes" help:"tensor of boxes, x1 y1 x2 y2 in pixels of the frame: the step runs on the part of the picture in each box, and the outputs have a row per box"`
 	IDs     string  `yaml:"ids" example:"ids" advanced:"yes" help:"tensor with the ids of the boxes, from a model with output.track; for refresh"`
@@ -69,7 +69,7 @@ func (r *Refresh) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes it as UnmarshalText reads it.
+// MarshalText writes the form read by UnmarshalText.
 func (r Refresh) MarshalText() ([]byte, error) {
 	if r.Frames > 0 {
 		return strconv.AppendInt(nil, int64(r.Frames), 10), nil
@@ -88,8 +88,7 @@ func (s *Step) title() string {
 // at is the field of errors about a step.
 func at(step string) string { return "steps." + step }
 
-// Validate says what the tags do not. What depends on the models is checked when the
-// graph is loaded.
+// Validate checks the rules beyond the tags. The load of the graph checks the rules that depend on the models.
 func (s *Settings) Validate() error {
 	if len(s.Steps) == 0 {
 		return coded.Errorf(coded.InvalidArgument, "steps", "is missing: a graph needs at least one step, as - model: NAME")
@@ -125,8 +124,7 @@ func (s *Settings) Validate() error {
 	return setting.Join(errs...)
 }
 
-// makers returns the index of the step that makes each tensor that a step names as an
-// output.
+// makers returns, for each tensor named by a step as an output, the index of the step.
 func (s *Settings) makers() map[string]int {
 	made := map[string]int{}
 	for i := range s.Steps {
@@ -137,7 +135,7 @@ func (s *Settings) makers() map[string]int {
 	return made
 }
 
-// needs returns the names of the tensors that a step names.
+// needs returns the names of the tensors named by a step.
 func (s *Step) needs() (names []string) {
 	for _, tensor := range s.Input {
 		names = append(names, tensor)
@@ -154,7 +152,7 @@ func (s *Step) needs() (names []string) {
 	return names
 }
 
-// circle returns an error if steps wait for each other, as far as they name their tensors.
+// circle returns an error if steps wait for each other, according to the named tensors.
 func (s *Settings) circle() error {
 	made := s.makers()
 	return circle(len(s.Steps), func(i int) (before []int) {
@@ -167,7 +165,7 @@ func (s *Settings) circle() error {
 	}, func(i int) string { return s.Steps[i].title() })
 }
 
-// circle returns an error if one of n steps waits for itself.
+// circle returns an error if any of n steps waits for itself.
 func circle(n int, before func(int) []int, name func(int) string) error {
 	state := make([]int, n) // 1: being visited, 2: done
 	var path []int

@@ -29,9 +29,8 @@ func init() {
 	})
 }
 
-// worker starts the runs of requests. They go on in the goroutines of the steps' workers:
-// whoever ends a step starts those that waited for it. So a frame in the graph has no
-// goroutine of its own.
+// worker starts the runs of requests. The runs go on in the goroutines of the steps' workers: the goroutine that ends
+// a step starts the steps waiting for the step. So a frame in the graph has no goroutine of its own.
 type worker struct {
 	workers.Base
 	env    *workers.Env
@@ -55,7 +54,7 @@ type worker struct {
 // flow is a live stream with frames in the graph.
 type flow struct {
 	running int
-	waiting *stream.Request // the newest, which has no place yet
+	waiting *stream.Request // the newest request, without a place yet
 }
 
 var _ workers.Worker = (*worker)(nil)
@@ -110,8 +109,8 @@ func (w *worker) Acquire(context.Context) error {
 	return nil
 }
 
-// Run implements workers.Worker. It waits for places in the steps, so that newer frames
-// still replace those that wait in the streams' mailboxes.
+// Run implements workers.Worker. Run waits for places in the steps, so that newer frames still replace the frames
+// waiting in the streams' mailboxes.
 func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	w.taken = b.Take(w.taken[:0])
 	var late <-chan time.Time
@@ -139,8 +138,8 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// begin starts the run of a request, which has a place. A frame of a live stream that has
-// its window's frames in the graph waits, and the next one replaces it.
+// begin starts the run of a request with a place. When a live stream already has its window's frames in the graph,
+// the frame waits, and the next frame replaces the waiting frame.
 func (w *worker) begin(r *stream.Request) {
 	policy := r.Stream.Policy()
 	if w.plan.keeps || r.Stream.Options().OneShot || policy.Mode != stream.Latest {
@@ -160,7 +159,7 @@ func (w *worker) begin(r *stream.Request) {
 		return
 	}
 	old := f.waiting
-	if old != nil && old.Must { // nothing replaces it
+	if old != nil && old.Must { // a Must frame is never replaced
 		f.running++
 		f.waiting = r
 		w.mu.Unlock()
@@ -176,7 +175,7 @@ func (w *worker) begin(r *stream.Request) {
 	}
 }
 
-// finished frees the place of a run, which has ended its request.
+// finished frees the place of a run whose request has ended.
 func (w *worker) finished(n *run) {
 	<-w.slots
 	w.mu.Lock()
@@ -196,7 +195,7 @@ func (w *worker) finished(n *run) {
 	}
 }
 
-// signalIdle tells Release that nothing is active. mu is held.
+// signalIdle tells Release that no run is active. mu is held.
 func (w *worker) signalIdle() {
 	if w.idle != nil && len(w.active) == 0 && len(w.flows) == 0 {
 		close(w.idle)
@@ -204,8 +203,7 @@ func (w *worker) signalIdle() {
 	}
 }
 
-// cancelLater makes the watch end a run whose request was ended by its stream. It is
-// called with the stream's lock held.
+// cancelLater makes the watch end a run whose request was ended by the stream. The caller holds the stream's lock.
 func (w *worker) cancelLater(n *run) {
 	w.mu.Lock()
 	w.canceled = append(w.canceled, n)
@@ -216,7 +214,7 @@ func (w *worker) cancelLater(n *run) {
 	}
 }
 
-// runWatch ends runs that were canceled or have passed a limit.
+// runWatch ends canceled runs and runs past a limit.
 func (w *worker) runWatch() {
 	tick := time.NewTicker(w.watch)
 	defer tick.Stop()
