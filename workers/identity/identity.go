@@ -1,6 +1,5 @@
-// Package identity is the worker kind that returns each frame as its result, for
-// benchmarks of everything else, or each input as the output that its configuration
-// declares in its place. It copies a payload only when its lease has no room
+// Package identity is the worker kind that returns each frame as the result, to benchmark the rest of the server, or
+// each input as the output declared by the configuration. The worker copies a payload only when the lease has no room
 // for the length in front of the payload.
 package identity
 
@@ -26,7 +25,7 @@ func init() {
 	})
 }
 
-// settings are what Triton's identity backend has, whose models are used in tests of clients.
+// settings are the settings of Triton's identity backend, whose models are used in tests of clients.
 type settings struct {
 	Delay     *time.Duration `yaml:"delay" default:"0s" max:"1m" request:"1m" advanced:"yes" help:"time of a batch"`
 	LoadDelay *time.Duration `yaml:"load_delay" default:"0s" max:"1m" request:"10s" advanced:"yes" help:"time of a load"`
@@ -52,7 +51,7 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 	return w.model, w.declare(env.Declared)
 }
 
-// declare makes the model that of a configuration: output i has the data of input i.
+// declare makes the model of a configuration: output i has the data of input i.
 func (w *worker) declare(d workers.Declared) error {
 	if len(d.Inputs)+len(d.Outputs) == 0 {
 		return nil
@@ -81,9 +80,8 @@ func (w *worker) declare(d workers.Declared) error {
 	return nil
 }
 
-// Run implements workers.Worker. Tensors are returned unchanged, under the names of the
-// declared outputs if there are any; the bytes of a frame are returned as one BYTES tensor
-// of shape [1], named output.
+// Run implements workers.Worker. Tensors are returned unchanged, under the names of the declared outputs if any; the
+// bytes of a frame are returned as one BYTES tensor of shape [1], named output.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	if *w.set.Delay > 0 {
 		if err := sleep(ctx, *w.set.Delay); err != nil {
@@ -98,7 +96,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 
 // answer ends request i of the batch.
 func (w *worker) answer(b *batching.Batch, i int, r *stream.Request) {
-	staged := b.After != nil // stages make other outputs of these
+	staged := b.After != nil // stages transform the outputs
 	plain := w.names == nil && !staged && r.Codec != stream.Tensors
 	if plain && inPlace(r) {
 		return
@@ -154,7 +152,7 @@ func (w *worker) outputs(r *stream.Request, inputs []stream.Tensor, staged bool)
 	for i := range w.model.Inputs {
 		in := &w.model.Inputs[i]
 		var t stream.Tensor
-		if r.Codec == stream.Tensors { // it was checked when the frame was submitted
+		if r.Codec == stream.Tensors { // checked at the submission of the frame
 			t = inputs[slices.IndexFunc(inputs, func(t stream.Tensor) bool { return t.Name == in.Name })]
 		} else {
 			t = inputs[0]
@@ -193,8 +191,8 @@ func inPlace(r *stream.Request) bool {
 	return ok
 }
 
-// bytesOf is a copy of what the frame holds, as an output, and its memory. The payload's memory stays with the
-// request, for those that copy it.
+// bytesOf returns the frame's bytes as an output in copied memory, with the memory. The request keeps the payload's
+// memory, for other readers.
 func bytesOf(b *batching.Batch, r *stream.Request) (stream.Tensor, *buf.Buf, error) {
 	lease, err := b.Lease(4 + len(r.Payload))
 	if err != nil {

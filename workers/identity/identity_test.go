@@ -17,8 +17,8 @@ type results chan *stream.Result
 func (c results) Push(r *stream.Result)   { c <- r }
 func (c results) Done(stream.CloseReason) {}
 
-// TestTextIsLeased: the answer to a frame of bytes lies in the memory budget, whether the length fits in front of the frame or,
-// since others hold the frame, it is a copy. A copy for which there is no memory drops the frame.
+// TestTextIsLeased: the answer to a frame of bytes lies in the memory budget, in the frame's memory with the length
+// in front, or in a copy if the frame has other holders. A lack of memory for the copy drops the frame.
 func TestTextIsLeased(t *testing.T) {
 	const size = 1 << 20
 	mem := buf.NewPool(5 * size)
@@ -64,7 +64,7 @@ func TestTextIsLeased(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes, lease %v, %+v", name, r.Outcome, len(r.Outputs[0].Data), r.Lease, mem.Stats())
 		}
 		r.Release()
-		until(t, func() bool { return mem.Stats().Leases == 0 }) // a request gives its memory back after its result
+		until(t, func() bool { return mem.Stats().Leases == 0 }) // a request releases its memory after its result
 	}
 	lease, rest := frame(), []*buf.Buf(nil)
 	for {

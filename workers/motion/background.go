@@ -19,7 +19,7 @@ const noiseFactor = 13 * one / 16 / 2
 type background struct {
 	mean   []uint16 // the picture, times 256
 	noise  []uint8  // median of the absolute difference, times 16
-	age    []uint8  // ticks for which a foreground pixel has not changed
+	age    []uint8  // ticks since the last change of a foreground pixel
 	prev   []uint8  // the frame before
 	before []uint8  // the background before the last absorb
 	frames int      // seen since start
@@ -33,7 +33,7 @@ func newBackground(pixels int) *background {
 	}
 }
 
-// start makes the frame the background, and forgets the one before.
+// start makes the frame the background, and forgets the old background.
 func (b *background) start(gray []byte) {
 	for i, v := range gray {
 		b.mean[i] = uint16(v) * one
@@ -45,10 +45,9 @@ func (b *background) start(gray []byte) {
 	b.frames, b.light = 1, lightUnit
 }
 
-// subtract marks the foreground in out: pixels that differ from the background by more
-// than least (times 256) and more than the noise. The background of all other pixels
-// changes by share (of 1<<shareBits) of the difference. Changes of the picture's
-// overall brightness apply to all pixels, also to marked ones.
+// subtract marks the foreground in out: pixels that differ from the background by more than least (times 256) and
+// more than the noise. The background of all other pixels changes by share (of 1<<shareBits) of the difference.
+// Changes of the picture's overall brightness apply to all pixels, also to marked pixels.
 func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 	var seen, expected uint64
 	for y := range out.height {
@@ -77,16 +76,15 @@ func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 	}
 }
 
-// compareEach is subtract for up to 64 pixels. It also returns the sums of the
-// background pixels, as seen and as expected. compare is the same, with vectors where the
-// processor has them.
+// compareEach is subtract for up to 64 pixels. compareEach also returns the sums of the background pixels, as seen
+// and as expected. compare does the same with vectors, if supported by the processor.
 func compareEach(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
 		v := int32(c) * one
 		p := min(int32((uint64(mean[i])*light+lightUnit/2)>>lightBits), 0xffff)
 		d := v - p
-		far := (max(least, int32(noise[i])*noiseFactor) - max(d, -d)) >> 31 // -1 when it differs
+		far := (max(least, int32(noise[i])*noiseFactor) - max(d, -d)) >> 31 // -1 for a difference
 		mean[i] = uint16(p + (d*share+1<<(shareBits-1))>>shareBits&^far)
 		seen += v &^ far
 		expected += p &^ far
@@ -98,9 +96,8 @@ func compareEach(px []byte, mean []uint16, noise []uint8, light uint64, least, s
 // noiseEvery is the number of frames between two estimates of a pixel's noise.
 const noiseEvery = 4
 
-// estimateEach moves the noise of pixels that word does not mark one step towards the
-// median of the absolute difference. estimate is the same, with vectors where the processor
-// has them.
+// estimateEach moves the noise of pixels not marked in word one step towards the median of the absolute difference.
+// estimate does the same with vectors, if supported by the processor.
 func estimateEach(px []byte, mean []uint16, noise []uint8, word uint64) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
@@ -112,8 +109,8 @@ func estimateEach(px []byte, mean []uint16, noise []uint8, word uint64) {
 	}
 }
 
-// initNoise sets the noise of all pixels to that of the whole picture, as a first
-// estimate, which is right while less than half of the picture moves.
+// initNoise sets the noise of all pixels to the noise of the whole picture, a first estimate, which is right while
+// less than half of the picture moves.
 func (b *background) initNoise(gray []byte) {
 	var count [256]int
 	for i, c := range gray {
@@ -129,7 +126,7 @@ func (b *background) initNoise(gray []byte) {
 	}
 }
 
-// relearn updates the background of a marked pixel that is not part of a moving object.
+// relearn updates the background of a marked pixel outside of moving objects.
 func (b *background) relearn(i int, v byte, share int32) {
 	d := int32(v)*one - int32(b.mean[i])
 	b.mean[i] = uint16(int32(b.mean[i]) + (d*share+1<<(shareBits-1))>>shareBits)
@@ -146,8 +143,8 @@ func (b *background) absorb(i int, v byte) {
 	b.age[i] = 0
 }
 
-// restoreBefore removes pixels from the mask that look like the background before the
-// last absorb: the absorbed object has left, or was not an object.
+// restoreBefore removes pixels from the mask that look like the background before the last absorb: the absorbed
+// object has left, or was no object.
 func (b *background) restoreBefore(gray []byte, m *mask, least int32) {
 	for y := range m.height {
 		row := m.row(y)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Vectors of pixels give the same as one at a time.
+// Vectors and single pixels give the same results.
 func TestVectorsOfPixels(t *testing.T) {
 	if !hasAVX2 {
 		t.Log("this processor has no AVX2: both are the same")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// frames are n noisy pictures with some squares that move over a textured wall.
+// frames are n noisy pictures of squares moving over a textured wall.
 func frames(s Settings, n int) [][]byte {
 	rng := rand.New(rand.NewPCG(1, 2))
 	wall := make([]byte, s.Width*s.Height)

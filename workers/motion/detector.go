@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// Box is one moving object, in pixels of the picture that was searched. X2 and Y2 are
-// just outside of it. Score, 0 to 1, is higher for more contrast and a larger size.
+// Box is one moving object, in pixels of the searched picture. X2 and Y2 are exclusive. Score, 0 to 1, is higher for
+// more contrast and a larger size.
 type Box struct {
 	X1, Y1, X2, Y2 float32
 	Score          float32
 }
 
-// MaxBoxes is the most boxes of a picture. The largest ones are kept.
+// MaxBoxes is the most boxes of a picture; the largest boxes are kept.
 const MaxBoxes = 64
 
 const (
-	// quietFrames is the number of frames without a change after which a pixel may
-	// belong to a ghost. Ghosts are searched every ghostEvery frames.
+	// quietFrames is the number of frames without a change after which a pixel may belong to a ghost. Ghosts are
+	// searched every ghostEvery frames.
 	quietFrames, ghostEvery = 20, 4
 	// warmUp is the number of first frames without boxes, while the background is learned.
 	warmUp = 10
-	// maxChanged is the largest share of the picture that may change at once. A larger
-	// one is a change of the light or the camera, and the background is learned again.
+	// maxChanged is the largest share of the picture that may change at once. A larger share means a change of the
+	// light or the camera: the background is learned again.
 	maxChanged = 0.7
 	// mergeWidth: parts closer than 2/mergeWidth of the picture's width are one object.
 	mergeWidth = 300
@@ -31,8 +31,7 @@ const (
 	neckWidth = 53
 )
 
-// Detector finds moving objects in one stream of grey pictures. Only one goroutine may
-// use it at a time.
+// Detector finds moving objects in one stream of grey pictures, for one goroutine at a time.
 type Detector struct {
 	search
 	seen *background
@@ -50,13 +49,12 @@ func NewDetector(s Settings) (*Detector, error) {
 // Settings returns the settings with the defaults filled in.
 func (d *Detector) Settings() Settings { return d.set }
 
-// Detect processes the next picture of the stream: Height rows of Width bytes, 0 is
-// black. The boxes, the largest first, are valid until the next call. It panics for
-// a wrong size. After the first frames it allocates nothing.
+// Detect processes the next picture of the stream: Height rows of Width bytes, 0 is black. The boxes, the largest
+// first, are valid until the next call. Detect panics for a wrong size, and allocates nothing after the first frames.
 func (d *Detector) Detect(gray []byte) []Box { return d.detect(d.seen, gray) }
 
-// search is the detector without a stream's background: the settings, in the units
-// of the loop, and scratch memory. It serves any number of backgrounds, one at a time.
+// search is the detector without a stream's background: the settings, in the units of the loop, and scratch memory. A
+// search serves any number of backgrounds, one at a time.
 type search struct {
 	set        Settings
 	least      int32 // Threshold, times 256

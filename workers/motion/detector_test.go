@@ -91,7 +91,7 @@ func TestOneObject(t *testing.T) {
 	if frames < 150 {
 		t.Errorf("an object that stands still became background after %d frames, want about 200", frames)
 	}
-	// The object leaves: the place where it was is not an object.
+	// The object leaves: the old place of the object is no object.
 	for i := range 60 {
 		if got := next(-1); i > 40 && len(got) > 0 {
 			t.Fatalf("%d frames after it has left: %v", i, got)

@@ -1,8 +1,8 @@
 package motion
 
 const (
-	// reach is the distance from an outline at which its step is measured, in pixels,
-	// because edges are blurred.
+	// reach is the distance, in pixels, from an outline to the measured points of the outline's step, because edges
+	// are blurred.
 	reach = 2
 	// ghostShare is the least amount, relative to the outline's contrast, by which the
 	// steps of a ghost are larger in the background than in the frame: 1 for a perfect
@@ -10,8 +10,8 @@ const (
 	ghostShare = 0.4
 )
 
-// removeGhosts finds ghosts and makes them background. A ghost is an unchanged piece of
-// the foreground from which an object of the background has left.
+// removeGhosts finds ghosts and makes ghosts background. A ghost is an unchanged piece of the foreground left behind
+// by an object of the background.
 func (s *search) removeGhosts(b *background, gray []byte) {
 	w := s.set.Width
 	for y := range s.tmp.height {
@@ -39,10 +39,9 @@ func (s *search) removeGhosts(b *background, gray []byte) {
 	}
 }
 
-// outline counts the run from..to of row y, and compares the steps at both of
-// its ends in the frame and in the background. Around an object the frame has the
-// steps; around a ghost the background has them. Ends that touch other foreground
-// are not measured.
+// outline counts the run from..to of row y, and compares the steps at both ends of the run in the frame and in the
+// background. Around an object the frame has the steps; around a ghost the background has the steps. Ends next to
+// other foreground are not measured.
 func (s *search) outline(p *part, b *background, gray []byte, y, from, to int) {
 	w := s.set.Width
 	row := s.clean.row(y)

@@ -2,12 +2,11 @@ package motion
 
 import "math/bits"
 
-// mask is a binary picture: pixel x of row y is bit x%64 of word x/64 of that
-// row. The bits past the width are 0.
+// mask is a binary picture: pixel x of a row is bit x%64 of the row's word x/64. The bits past the width are 0.
 type mask struct {
 	width, height int
 	stride        int    // words a row
-	last          uint64 // the bits of a row's last word that are pixels
+	last          uint64 // the pixel bits of a row's last word
 	bits          []uint64
 }
 
@@ -29,15 +28,13 @@ func (m *mask) count() (n int) {
 	return n
 }
 
-// next returns the first run of set bits at or after x in a row, up to end;
-// from == end when there is none.
+// next returns the first run of set bits at or after x in a row, up to end; from == end means no run.
 func next(row []uint64, x, end int) (from, to int) {
 	from = findBit(row, x, end, 0)
 	return from, findBit(row, from, end, ^uint64(0))
 }
 
-// findBit returns the first position at or after x whose bit, XORed with flip, is
-// set; end when there is none.
+// findBit returns the first position at or after x whose bit, XORed with flip, is set; end without such a bit.
 func findBit(row []uint64, x, end int, flip uint64) int {
 	for x < end {
 		if w := (row[x>>6] ^ flip) >> uint(x&63); w != 0 {
@@ -61,9 +58,9 @@ func neighbours(row []uint64, i int) (left, right uint64) {
 	return left, right
 }
 
-// majority sets each pixel of m to what most of the 3x3 pixels of src around it
-// are: this removes single pixels and holes and keeps edges. It adds the bits of 64
-// pixels at once, as in a hardware adder. rows is scratch memory of 6*stride words.
+// majority sets each pixel of m to the majority of the surrounding 3x3 pixels of src: single pixels and holes vanish,
+// and edges stay. majority adds the bits of 64 pixels at once, as in a hardware adder. rows is scratch memory of
+// 6*stride words.
 func (m *mask) majority(src *mask, rows []uint64) {
 	n := m.stride
 	var sum, carry [3][]uint64 // of three pixels side by side, by row

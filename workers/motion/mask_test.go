@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A pixel of a dilated mask is set when one is set in the square around it.
+// A pixel of a dilated mask is set when a pixel is set in the surrounding square.
 func TestGrow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 300 {

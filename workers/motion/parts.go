@@ -1,12 +1,12 @@
 package motion
 
-// partClass is what a part counts as.
+// partClass is the class of a part.
 type partClass uint8
 
 const (
 	noise  partClass = iota // too small
 	moving                  // an object
-	cut                     // replaced by its pieces
+	cut                     // replaced by the pieces
 )
 
 // part is one connected piece of the foreground.
@@ -14,18 +14,18 @@ type part struct {
 	x1, y1, x2, y2 int32
 	area           int   // pixels
 	diff           int64 // sum of their differences from the background, times 256
-	steps          int   // sum of the steps at its outline, in the background minus in the frame
-	edge           int   // sum of the differences at its outline
-	ends, free     int   // ends of runs, and those that touch no other foreground
-	cores          int   // number of cores in it
-	x, y           int32 // a pixel of it
+	steps          int   // sum of the steps at the outline, in the background minus in the frame
+	edge           int   // sum of the differences at the outline
+	ends, free     int   // ends of runs, and ends that touch no other foreground
+	cores          int   // number of cores in the part
+	x, y           int32 // a pixel of the part
 	class          partClass
 }
 
 // run is a piece of one row: pixels from up to, not including, to.
 type run struct {
 	y, from, to int32
-	label       int32 // of its part, once the parts are found
+	label       int32 // of the run's part, once the parts are found
 }
 
 // parts finds the connected pieces of a mask, run by run, with a union-find over
@@ -40,7 +40,7 @@ type parts struct {
 // neighbouring rows are connected when they share a column or touch at a corner.
 func (p *parts) find(m *mask) {
 	p.runs, p.parent, p.list = p.runs[:0], p.parent[:0], p.list[:0]
-	above, begin := 0, 0 // runs[above:begin] are those of the row above
+	above, begin := 0, 0 // runs[above:begin] are the runs of the row above
 	for y := range m.height {
 		row := m.row(y)
 		for from, to := next(row, 0, m.width); from < m.width; from, to = next(row, to, m.width) {
@@ -95,8 +95,7 @@ func (p *parts) root(i int32) int32 {
 	return i
 }
 
-// stillStep is the most that an unchanged pixel differs from the frame before, by
-// noise.
+// stillStep is the largest difference of an unchanged pixel from the frame before, by noise.
 const stillStep = 6
 
 // measure computes the parts from the foreground pixels, and sets their class.
@@ -123,8 +122,7 @@ func (s *search) measure(b *background, gray []byte) {
 	}
 }
 
-// learnParts updates the background under marked pixels: those of moving parts age,
-// all others are learned.
+// learnParts updates the background under marked pixels: pixels of moving parts age, all other pixels are learned.
 func (s *search) learnParts(b *background, gray []byte, share int32) {
 	w := s.set.Width
 	ticks := b.frames%s.tick == 0
@@ -152,8 +150,7 @@ func (s *search) learnParts(b *background, gray []byte, share int32) {
 	}
 }
 
-// ageRun increases the age of unchanged pixels from i up to end. Old ones become
-// background.
+// ageRun increases the age of unchanged pixels from i up to end. Old pixels become background.
 func (s *search) ageRun(b *background, gray []byte, i, end int) {
 	for ; i < end; i++ {
 		c := int(gray[i]) - int(b.prev[i])

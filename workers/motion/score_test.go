@@ -37,8 +37,8 @@ func render(t testing.TB, seed uint64) (file string, tr *truth.Truth) {
 	return file, tr
 }
 
-// score passes a clip to a detector with the settings, and compares its boxes from one
-// second on with the truth.
+// score passes a clip to a detector with the settings, and compares the boxes from the first second on with the
+// truth.
 func score(t testing.TB, s Settings, clip string, tr *truth.Truth) (total truth.Score) {
 	t.Helper()
 	d, err := NewDetector(s)

@@ -13,8 +13,8 @@ type Settings struct {
 	Threshold float64 `yaml:"threshold" default:"0.024" min:"0.00390625" max:"0.9" request:"any" advanced:"yes" help:"least difference between a moving pixel and the background, 0 to 1"`
 	// MinArea is a share of the picture's area.
 	MinArea float64 `yaml:"min_area" default:"0.0007" above:"0" max:"1" request:"any" advanced:"yes" help:"least area of a moving object, as a share of the picture"`
-	// Learn is the share of the difference that the background learns from each
-	// frame. An object that stands still for 2/Learn frames becomes background.
+	// Learn is the share of the difference learned by the background from each frame. An object that stands still for
+	// 2/Learn frames becomes background.
 	Learn float64 `yaml:"learn" default:"0.01" min:"0.0005" max:"0.5" request:"any" advanced:"yes" help:"share of the difference that the background learns from each frame"`
 }
 

@@ -14,7 +14,7 @@ func (s *search) fill() {
 		p := &s.core.list[r.label]
 		p.area += int(r.to - r.from)
 		if r.y == 0 || int(r.y) == s.set.Height-1 || r.from == 0 || int(r.to) == s.set.Width {
-			p.area += len(s.raw.bits) * 64 // touches the border, so it is not a hole
+			p.area += len(s.raw.bits) * 64 // no hole, because the part touches the border
 		}
 	}
 	for _, r := range s.core.runs {
@@ -24,8 +24,7 @@ func (s *search) fill() {
 	}
 }
 
-// erode computes the cores of the foreground: it erodes the foreground, so that
-// objects that touch are separated.
+// erode computes the cores of the foreground: eroding the foreground separates touching objects.
 func (s *search) erode() {
 	for i, w := range s.clean.bits {
 		s.cores.bits[i] = ^w
@@ -46,7 +45,7 @@ func (s *search) erode() {
 	}
 }
 
-// split replaces parts that have several cores by a part for each core.
+// split replaces each part with several cores by a part for each core.
 func (s *search) split() {
 	n := len(s.parts.list)
 	for i := range s.core.list {
@@ -79,7 +78,7 @@ func (s *search) split() {
 	}
 }
 
-// at returns the label of the part with the pixel x, y, which must be in one.
+// at returns the label of the part with the pixel x, y. The pixel must be in a part.
 func (p *parts) at(x, y int32) int32 {
 	i, _ := slices.BinarySearchFunc(p.runs, run{y: y, from: x}, func(a, b run) int {
 		if a.y != b.y {

@@ -17,11 +17,11 @@ func init() {
 	})
 }
 
-// maxBatch is small because the frames of a batch run one after the other.
+// maxBatch is small because the frames of a batch run in sequence.
 const maxBatch = 8
 
-// worker detects in frames of any number of streams. A background is the state of its
-// stream; the worker has the settings and scratch memory.
+// worker detects in frames of any number of streams. A background is the state of a stream; the worker has the
+// settings and scratch memory.
 type worker struct {
 	workers.Base
 	set     Settings
@@ -29,7 +29,7 @@ type worker struct {
 	single  *background // for one-shot requests
 	outputs [2]stream.Tensor
 	data    [2][]byte
-	shapes  [MaxBoxes + 1][3]int // by number of boxes; written once, since results share them
+	shapes  [MaxBoxes + 1][3]int // by number of boxes; never changed, because results share shapes
 }
 
 var _ workers.Worker = (*worker)(nil)
@@ -62,10 +62,10 @@ func (w *worker) Allocate(context.Context) error {
 	return nil
 }
 
-// Deallocate frees it.
+// Deallocate frees the memory of Allocate.
 func (w *worker) Deallocate() { w.search, w.single, w.data = search{}, nil, [2][]byte{} }
 
-// Run processes one frame after the other.
+// Run processes the frames in sequence.
 func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		if r.Rows != 1 {
@@ -79,8 +79,8 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// background returns the background of the request's stream. A one-shot request gets
-// an empty one, because earlier requests came from other callers.
+// background returns the background of the request's stream. A one-shot request gets an empty background, because
+// earlier requests came from other callers.
 func (w *worker) background(r *stream.Request, pixels int) *background {
 	if r.Stream.Options().OneShot {
 		if w.single == nil {

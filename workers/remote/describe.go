@@ -10,13 +10,13 @@ import (
 	"millrace/workers"
 )
 
-// description is what the other server says of its model.
+// description is the other server's description of its model.
 type description struct {
-	inputs, outputs []stream.TensorSpec // with the batch axis, if there is one
-	config          *modelConfig        // nil: the other server tells none
+	inputs, outputs []stream.TensorSpec // including the batch axis, if any
+	config          *modelConfig        // nil: the other server tells no configuration
 }
 
-// modelConfig is the part of a model configuration that says how a model may be called.
+// modelConfig is the part of a model configuration about calls of the model.
 type modelConfig struct {
 	MaxBatch  int
 	Decoupled bool
@@ -27,7 +27,7 @@ type modelConfig struct {
 const (
 	maxTensors = 64
 	maxDims    = 32
-	maxText    = 1 << 20 // bytes of an answer that is not an inference
+	maxText    = 1 << 20 // bytes of any answer other than an inference
 )
 
 // specs returns tensors of the metadata as specifications.
@@ -63,7 +63,7 @@ func (d *description) batches() bool {
 	return true
 }
 
-// describe makes the metadata of the model here of those of the other server's.
+// describe makes the metadata of the model here from the other server's metadata.
 func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	m := &stream.Model{Name: env.Name, Inputs: d.inputs, Outputs: d.outputs, MaxBatch: 1, Axis: stream.NoAxis}
 	unsupported := func(format string, args ...any) (*stream.Model, error) {
@@ -79,16 +79,16 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 		}
 		most = c.MaxBatch
 	} else if len(d.inputs) > 0 {
-		most = env.MaxBatch // the operator says that it batches
+		most = env.MaxBatch // the operator's setting allows batches
 		if most > 1 && !d.batches() {
 			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the other server's model has inputs or outputs without a free batch axis: leave it out", most)
 		}
 	}
 	switch {
-	case len(d.inputs) == 0: // such as an identity: it takes what comes
+	case len(d.inputs) == 0: // such as an identity: any input is accepted
 		m.Any, m.Ragged, m.Axis = true, true, stream.FreeAxis
 		for i := range m.Outputs {
-			m.Outputs[i].Unbatched = true // the shape has the other server's batch axis already
+			m.Outputs[i].Unbatched = true // the shape already has the other server's batch axis
 		}
 		return m, nil
 	case most > 0 && d.batches():
@@ -118,8 +118,7 @@ func rows(of []stream.TensorSpec) []stream.TensorSpec {
 	return out
 }
 
-// detect asks which protocol the server speaks, by a request of HTTP/1.1: the answer of one that speaks gRPC alone
-// is another one.
+// detect finds the protocol of the server with a request of HTTP/1.1: a server with only gRPC answers differently.
 func (l *link) detect(ctx context.Context) (scheme string, err error) {
 	conn, err := l.dial(ctx, "tcp", l.at.host)
 	if err != nil {

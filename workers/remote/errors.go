@@ -14,10 +14,10 @@ import (
 	"millrace/stream/coded"
 )
 
-// errUnreachable is in the chain of an error that says that no answer came: the connection could not be made, or broke.
+// errUnreachable is in the chain of an error without an answer: the connection could not be made, or broke.
 var errUnreachable = errors.New("the other server cannot be reached")
 
-// upstreamError is what the other server has answered, without an outcome.
+// upstreamError is an error answered by the other server, without an outcome.
 type upstreamError struct {
 	code stream.Code
 	text string
@@ -25,8 +25,8 @@ type upstreamError struct {
 
 func (e *upstreamError) Error() string { return e.text }
 
-// told returns the error for clients of this server. What is wrong with a request is said as it is; what is wrong
-// with the credentials, the name of the model or the state of the other server is not the client's fault.
+// told returns the error for clients of this server. Errors of a request are passed on unchanged; wrong credentials,
+// a wrong name of the model and the state of the other server are not the client's fault.
 func (l *link) told(err error) error {
 	var up *upstreamError
 	own := (*stream.Error)(nil)
@@ -51,7 +51,7 @@ func (l *link) told(err error) error {
 	return stream.Errorf(stream.Internal, "", "the server of model %s: %w", l.name, err)
 }
 
-// ofStatus is the code of an answer of HTTP whose body has none.
+// ofStatus is the code for an HTTP answer without a code in the body.
 var ofStatus = map[int]stream.Code{
 	http.StatusBadRequest: stream.InvalidArgument, http.StatusUnauthorized: stream.Unauthenticated, http.StatusForbidden: stream.PermissionDenied,
 	http.StatusNotFound: stream.NotFound, http.StatusConflict: stream.Conflict, http.StatusRequestEntityTooLarge: stream.TooLarge,
@@ -61,7 +61,7 @@ var ofStatus = map[int]stream.Code{
 	http.StatusRequestTimeout: stream.Timeout,
 }
 
-// httpError returns the error of an answer with that status and the beginning of its body.
+// httpError returns the error of an answer with the given status and the beginning of the body.
 func httpError(code int, body []byte) error {
 	var said struct {
 		Error any         `json:"error"`
@@ -90,7 +90,7 @@ var ofCode = map[codes.Code]stream.Code{
 	codes.Canceled: stream.Canceled, codes.FailedPrecondition: stream.Conflict, codes.Aborted: stream.Conflict, codes.AlreadyExists: stream.Conflict,
 }
 
-// grpcError returns the error of a call that failed, which may be that of ctx.
+// grpcError returns the error of a failed call, perhaps the error of ctx.
 func grpcError(ctx context.Context, err error) error {
 	own := (*stream.Error)(nil)
 	st, _ := status.FromError(err)

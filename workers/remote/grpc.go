@@ -86,7 +86,7 @@ func (c *viaGRPC) failed(ctx context.Context, err error) error {
 // connectionError is gRPC's text about a connection.
 type connectionError string
 
-// Error returns the text, with what to do about it if that is known.
+// Error returns the text, with the remedy if known.
 func (e connectionError) Error() string {
 	switch text := string(e); {
 	case strings.Contains(text, "x509: certificate signed by unknown authority"):
@@ -97,7 +97,7 @@ func (e connectionError) Error() string {
 	return string(e)
 }
 
-// brokenTransport reports whether gRPC's text is about a connection that broke, of which it has made another one since.
+// brokenTransport reports whether gRPC's text is about a broken connection that gRPC has replaced since.
 func brokenTransport(text string) bool {
 	for _, start := range []string{"error reading from server", "connection error", "the connection is draining", "transport is closing", "closing transport", "keepalive ping"} {
 		if strings.HasPrefix(text, start) {
@@ -182,7 +182,7 @@ func (c *viaGRPC) infer(ctx context.Context, k *call) error {
 		req.Inputs, req.RawInputContents = append(req.Inputs, in), append(req.RawInputContents, t.Data)
 		size += int64(len(t.Data))
 	}
-	if err := k.charge(size); err != nil { // for the copy that the call sends
+	if err := k.charge(size); err != nil { // for the copy sent by the call
 		return err
 	}
 	answer := &answer{call: k}
@@ -213,14 +213,14 @@ func parameters(of stream.Params) map[string]*inferencepb.InferParameter {
 	return out
 }
 
-// answer is what a call of ModelInfer is decoded into.
+// answer is the target for decoding a reply of ModelInfer.
 type answer struct {
 	call    *call
 	msg     inferencepb.ModelInferResponse
 	refused error // by the budget
 }
 
-// codec charges an answer's memory before it decodes the answer.
+// codec charges an answer's memory before decoding the answer.
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2.
@@ -229,7 +229,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if a.refused = a.call.charge(2 * int64(data.Len())); a.refused != nil { // as it came, and decoded
+	if a.refused = a.call.charge(2 * int64(data.Len())); a.refused != nil { // raw and decoded
 		return a.refused
 	}
 	return c.CodecV2.Unmarshal(data, &a.msg)
@@ -256,7 +256,7 @@ func (a *answer) tensors() error {
 	return nil
 }
 
-// contents returns typed contents as tensors have them; their size is checked by the caller.
+// contents returns typed contents in the form of tensors; the caller checks the size.
 func contents(datatype stream.Datatype, c *inferencepb.InferTensorContents) (data []byte) {
 	le := binary.LittleEndian
 	switch datatype {

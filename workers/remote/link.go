@@ -23,8 +23,8 @@ import (
 	"millrace/workers"
 )
 
-// client speaks one protocol with another server. Its methods are safe for concurrent use; errors are those of
-// httpError, grpcError and ctx, and errUnreachable.
+// client speaks one protocol with another server. Its methods are safe for concurrent use; errors are errUnreachable,
+// the errors of httpError and grpcError, and ctx's.
 type client interface {
 	describe(ctx context.Context) (*description, error)
 	ready(ctx context.Context) error
@@ -32,7 +32,7 @@ type client interface {
 	close()
 }
 
-// call is one inference request to the other server. The memory of its messages is charged to the budget until free.
+// call is one inference request to the other server. The memory of the messages is charged to the budget until free.
 type call struct {
 	inputs  []stream.Tensor
 	params  stream.Params
@@ -51,24 +51,24 @@ func (c *call) charge(n int64) error {
 
 func (c *call) free() { c.mem.Refund(c.charged) }
 
-// Bounds of the time of a question and between two questions to a server that is not ready.
+// Bounds of the time of a health check and between two checks of a server that is not ready.
 const (
 	questionLimit = 5 * time.Second
 	firstWait     = 100 * time.Millisecond
 	longestWait   = 5 * time.Second
 )
 
-// link is the connection to the other server that the instances of a group share, and the watch of its health. Its
-// methods are safe for concurrent use.
+// link is the connection to the other server, shared by the instances of a group, and the watch of the other server's
+// health. Its methods are safe for concurrent use.
 type link struct {
 	name    string // of the model here, for messages
-	model   string // there
+	model   string // on the other server
 	set     upstream
 	at      address
 	log     *slog.Logger
 	allow   func(netip.Addr) error // nil = every address
 	unready func(error)
-	down    atomic.Pointer[error] // why the other model is not ready; nil = it is
+	down    atomic.Pointer[error] // why the other model is not ready; nil = ready
 	poke    chan struct{}         // the watch asks at once
 
 	mu     sync.Mutex
@@ -112,7 +112,7 @@ func newLink(env *workers.Env) (*link, error) {
 	return l, nil
 }
 
-// token returns the bearer token; "" = there is none.
+// token returns the bearer token; "" = none.
 func (l *link) token() (string, error) {
 	if name := l.set.TokenEnv; name != "" {
 		text := os.Getenv(name)
@@ -128,7 +128,7 @@ func (l *link) token() (string, error) {
 	return text, nil
 }
 
-// dial opens a connection to an address that the link allows.
+// dial opens a connection to an allowed address.
 func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	d := net.Dialer{Timeout: questionLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
 	d.Control = func(_, to string, c syscall.RawConn) error {
@@ -141,8 +141,8 @@ func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	return d.DialContext(ctx, network, to)
 }
 
-// open takes part in the link; the first caller connects, waits until the other model is ready, and reads what it is.
-// release ends the part.
+// open adds a user of the link; the first user connects, waits until the other model is ready, and reads the other
+// model's description. release removes the user.
 func (l *link) open(ctx context.Context) (*description, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *link) changed() error {
 	return stream.Errorf(stream.Conflict, "", "the other server's model has other inputs or outputs than when model %s was loaded: load it again", l.name)
 }
 
-// connect makes the client and describes the other model. It tries again until ctx ends while the server is not
+// connect makes the client and describes the other model. connect tries again until ctx ends while the server is not
 // reachable or the model is not ready.
 func (l *link) connect(ctx context.Context) (*description, error) {
 	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
@@ -218,7 +218,7 @@ func (l *link) tryConnect(ctx context.Context) (about *description, err error) {
 	return about, err
 }
 
-// mayPass reports whether an error may pass when the other server starts or has loaded its model.
+// mayPass reports whether an error may pass when the other server starts or has loaded the model.
 func mayPass(err error) bool {
 	own := (*stream.Error)(nil)
 	var up *upstreamError
@@ -231,8 +231,8 @@ func mayPass(err error) bool {
 	return true
 }
 
-// loadError is the error of a load because of what the other server has answered. The caller may load models, so
-// that the address is told.
+// loadError returns the error of a load for an error of the other server. The caller may load models, so the error
+// names the address.
 func (l *link) loadError(err error) error {
 	var up *upstreamError
 	if !errors.As(err, &up) {
@@ -247,7 +247,7 @@ func (l *link) loadError(err error) error {
 	return stream.Errorf(stream.Unavailable, "upstream", "%s: %.512s", l.at, up.text)
 }
 
-// reason is what is said about an error of a question.
+// reason returns the text about an error of a health check.
 func (l *link) reason(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.New("it does not answer")
@@ -255,7 +255,7 @@ func (l *link) reason(err error) error {
 	return err
 }
 
-// release ends one part in the link; the last one closes the connection.
+// release removes a user of the link; the last release closes the connection.
 func (l *link) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,8 +266,8 @@ func (l *link) release() {
 	l.client.close()
 }
 
-// lost says that a request could not reach the other server: the model is not ready from now on, until the watch
-// finds otherwise.
+// lost records that a request could not reach the other server: the model is not ready until the watch finds the
+// model ready again.
 func (l *link) lost(err error) {
 	l.setDown(err)
 	select {
@@ -276,7 +276,7 @@ func (l *link) lost(err error) {
 	}
 }
 
-// setDown records why the other model is not ready, nil = it is.
+// setDown records why the other model is not ready, nil = ready.
 func (l *link) setDown(err error) {
 	was := l.down.Load()
 	switch {
@@ -290,7 +290,7 @@ func (l *link) setDown(err error) {
 	}
 }
 
-// watch asks whether the other model is ready, until ctx ends.
+// watch checks the readiness of the other model, until ctx ends.
 func (l *link) watch(ctx context.Context) {
 	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
 	wait := *l.set.Health
@@ -317,7 +317,8 @@ func (l *link) watch(ctx context.Context) {
 	}
 }
 
-// ask returns why the other model is not ready, or nil. One that becomes ready again must be the same as before.
+// ask returns why the other model is not ready, or nil. A model that becomes ready again must match the old
+// description.
 func (l *link) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, questionLimit)
 	defer cancel()
@@ -332,7 +333,7 @@ func (l *link) ask(ctx context.Context) error {
 	return err
 }
 
-// infer sends one request. Errors are those for clients, or wrap buf.ErrBudget.
+// infer sends one request. Errors are meant for clients, or wrap buf.ErrBudget.
 func (l *link) infer(ctx context.Context, c *call) error {
 	if why := l.down.Load(); why != nil {
 		return l.told(*why)
@@ -356,7 +357,7 @@ func (l *link) infer(ctx context.Context, c *call) error {
 	return l.told(err)
 }
 
-// sleep waits for d. It returns false when ctx ends before.
+// sleep waits for d. sleep returns false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -368,7 +369,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// withTimeout returns the parameters of a request with what is left of its deadline, in microseconds.
+// withTimeout returns the parameters of a request with the rest of the deadline, in microseconds.
 func withTimeout(ctx context.Context, params stream.Params) stream.Params {
 	end, ok := ctx.Deadline()
 	if !ok {

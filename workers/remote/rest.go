@@ -21,13 +21,13 @@ import (
 	"millrace/stream/buf"
 )
 
-// binaryExtension is the extension by which tensors follow the JSON as raw bytes.
+// binaryExtension is the extension for tensors as raw bytes after the JSON.
 const binaryExtension = "binary_tensor_data"
 
-// headerLength is the header that says where the JSON of such a message ends.
+// headerLength is the header with the length of the JSON in a message with binary tensors.
 const headerLength = "Inference-Header-Content-Length"
 
-// maxJSON is what an answer may have beside its tensors.
+// maxJSON is the size limit of an answer beside the tensors.
 const maxJSON = 1 << 20
 
 // rest speaks the protocol's REST form.
@@ -76,8 +76,8 @@ func (l *link) tls() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// unreachable marks the error of a connection that could not be made, or broke. What would not change by itself is
-// said with the setting to change.
+// unreachable marks the error of a connection that could not be made, or broke. An error that would not pass by
+// itself names the setting to change.
 func unreachable(err error) error {
 	own := (*stream.Error)(nil)
 	var unknown x509.UnknownAuthorityError
@@ -100,7 +100,7 @@ func unreachable(err error) error {
 
 func (c *rest) close() { c.http.CloseIdleConnections() }
 
-// do sends a request and returns the answer with its body open, or the error that it has.
+// do sends a request and returns the answer with an open body, or the answer's error.
 func (c *rest) do(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *rest) do(ctx context.Context, method, path string, header http.Header, 
 	return resp, nil
 }
 
-// get reads a JSON answer into v; nil = it is of no interest.
+// get reads a JSON answer into v; nil = ignore the answer.
 func (c *rest) get(ctx context.Context, path string, v any) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *rest) get(ctx context.Context, path string, v any) error {
 func (c *rest) ready(ctx context.Context) error {
 	err := c.get(ctx, c.path+"/ready", nil)
 	var up *upstreamError
-	if errors.As(err, &up) && up.code == stream.InvalidArgument { // how some servers say that a model is not ready
+	if errors.As(err, &up) && up.code == stream.InvalidArgument { // some servers report an unready model by this code
 		return &upstreamError{stream.Unavailable, up.text}
 	}
 	return err
@@ -192,8 +192,8 @@ func (c *rest) describe(ctx context.Context) (*description, error) {
 	return d, nil
 }
 
-// tellsConfig reports by the error of the question for a model's configuration whether the server has an answer; a
-// server without that extension refuses it.
+// tellsConfig reports, by the error of the request for a model's configuration, whether the server has answered; a
+// server without the configuration extension refuses the request.
 func tellsConfig(err error) (known bool, failed error) {
 	var up *upstreamError
 	if err == nil {
@@ -231,7 +231,7 @@ func (c *rest) infer(ctx context.Context, k *call) error {
 	if err := k.charge(int64(size)); err != nil {
 		return err
 	}
-	// One copy, since the transport may still read it when the batch is used again.
+	// One copy, because the transport may still read the body when the batch is reused.
 	body := append(make([]byte, 0, size), head...)
 	for _, p := range parts {
 		body = append(body, p...)

@@ -26,7 +26,7 @@ type settings struct {
 	Upstream upstream `yaml:"upstream"`
 }
 
-// upstream says which model of which server computes, and how it is reached.
+// upstream names the other server and model, and the way to connect.
 type upstream struct {
 	Address    string         `yaml:"address" request:"any" example:"grpc://10.0.0.7:8001" unset:"the source" help:"the other server: grpc://, grpcs://, http://, https:// or HOST:PORT (probed for HTTP and gRPC). In a request the address must be public, unless sources.allow_private is set"`
 	Model      string         `yaml:"model" request:"any" unset:"the same name" advanced:"yes" help:"name of the model at the other server"`
@@ -52,7 +52,7 @@ func (s *settings) Validate() error {
 	return err
 }
 
-// address is where another server is and how it is spoken to.
+// address is the address and the protocol of another server.
 type address struct {
 	scheme string // grpc, grpcs, http or https; "" = it is asked
 	host   string // HOST:PORT
@@ -62,7 +62,7 @@ type address struct {
 func (a address) encrypted() bool { return a.scheme == "grpcs" || a.scheme == "https" }
 func (a address) http() bool      { return strings.HasPrefix(a.scheme, "http") }
 
-// String returns the address, which has no secret in it.
+// String returns the address, without secrets.
 func (a address) String() string {
 	if a.scheme == "" {
 		return a.host
@@ -80,7 +80,7 @@ func isAddress(source string) bool {
 	return workers.IsHostPort(source)
 }
 
-// parseAddress reads an address. Errors name field and do not have the address in them, which may have a password.
+// parseAddress reads an address. Errors name field and omit the address, which may have a password.
 func parseAddress(field, text string) (address, error) {
 	bad := func(format string, args ...any) (address, error) {
 		return address{}, stream.Errorf(stream.InvalidArgument, field, format, args...)
@@ -120,7 +120,7 @@ func parseAddress(field, text string) (address, error) {
 	return a, nil
 }
 
-// checkDial is a function for net.Dialer.Control that refuses the addresses for which allow returns an error.
+// checkDial is a function for net.Dialer.Control that refuses each address refused by allow.
 func checkDial(allow func(netip.Addr) error, to string) error {
 	a, err := netip.ParseAddrPort(to)
 	if err == nil {

@@ -53,8 +53,8 @@ func TestKindOfAddress(t *testing.T) {
 	}
 }
 
-// TestRequestedAddress: a load request names public servers only, unless the server allows others, and none for a model
-// with a token.
+// TestRequestedAddress: a load request may name only public servers, unless the server allows others, and no server
+// for a model with a token.
 func TestRequestedAddress(t *testing.T) {
 	mem := buf.NewPool(0)
 	load := func(public func(netip.Addr) error, cfg workers.Config, how stream.Params) error {

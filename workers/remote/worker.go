@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// worker is one instance: it has one request under way at the other server.
+// worker is one instance, with one request at a time in progress at the other server.
 type worker struct {
 	workers.Base
 	link  *link
@@ -26,13 +26,13 @@ type worker struct {
 
 var _ workers.Worker = (*worker)(nil)
 
-// made is what Env.Shared keeps: the link of the group, or why there is none.
+// made is the value of Env.Shared: the link of the group, or the error of making the link.
 type made struct {
 	link *link
 	err  error
 }
 
-// Init implements workers.Worker: it connects, or takes part in the connection of other instances.
+// Init implements workers.Worker: Init connects, or shares the connection of other instances.
 func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
 	m := env.Shared(func() any {
 		l, err := newLink(env)
@@ -65,7 +65,7 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 // Destroy implements workers.Worker.
 func (w *worker) Destroy() { w.link.release() }
 
-// Run implements workers.Worker: requests with equal parameters are sent as one, if the other model batches.
+// Run implements workers.Worker: requests with equal parameters are sent together, if the other model batches.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	for from := 0; from < len(b.Requests); {
 		to := from + 1
@@ -78,7 +78,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// send sends requests from to to of the batch as one, and ends them.
+// send sends requests from to to of the batch together, and ends the requests.
 func (w *worker) send(ctx context.Context, b *batching.Batch, from, to int) {
 	requests := b.Requests[from:to]
 	ctx, cancel := w.until(ctx, requests)
@@ -132,7 +132,7 @@ func (w *worker) until(ctx context.Context, requests []*stream.Request) (context
 	return ctx, func() { cancel(); gone() }
 }
 
-// inputs puts the tensors of the requests into the call, with the shapes that the other server wants.
+// inputs puts the tensors of the requests into the call, with the shapes for the other server.
 func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	switch {
 	case w.model.Any:
@@ -154,7 +154,7 @@ func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	return nil
 }
 
-// shape returns the shape of so many rows as the other server takes it.
+// shape returns the shape of the given rows for the other server.
 func (w *worker) shape(rows int, dims []int) []int {
 	if w.model.Axis == stream.NoAxis {
 		return slices.Clone(dims)
@@ -173,7 +173,7 @@ func (c *call) chargeInputs(of []stream.Tensor, copied bool) error {
 	return c.charge(int64(n))
 }
 
-// join concatenates the inputs of requests whose rows have no fixed size.
+// join concatenates the inputs of requests with rows of no fixed size.
 func (w *worker) join(c *call, requests []*stream.Request) error {
 	rows := 0
 	c.inputs = make([]stream.Tensor, len(w.model.Inputs))
@@ -181,7 +181,7 @@ func (w *worker) join(c *call, requests []*stream.Request) error {
 		rows += r.Rows
 		for k, spec := range w.model.Inputs {
 			t := &c.inputs[k]
-			if r.Codec == stream.Tensors { // it was checked when the frame was submitted
+			if r.Codec == stream.Tensors { // checked at the submission of the frame
 				got := r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == spec.Name })]
 				t.Data, t.Shape = append(t.Data, got.Data...), got.Shape[len(got.Shape)-len(spec.Shape):]
 				continue
@@ -236,8 +236,8 @@ func (w *worker) finish(c *call, b *batching.Batch, from, to int) error {
 	return nil
 }
 
-// outputs returns the answer's outputs in the order of the metadata and with an axis of rows in front. What does not
-// fit the metadata is an error, since clients rely on them.
+// outputs returns the answer's outputs in the order of the metadata and with an axis of rows in front. An answer that
+// does not fit the metadata is an error, because clients rely on the metadata.
 func (w *worker) outputs(c *call, rows int) ([]stream.Tensor, error) {
 	bad := func(format string, args ...any) ([]stream.Tensor, error) {
 		return nil, stream.Errorf(stream.Internal, "", "the server of model "+w.model.Name+" answers "+format, args...)

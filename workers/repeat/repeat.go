@@ -1,6 +1,6 @@
-// Package repeat is the worker kind that answers each request several times, for tests
-// and examples of whatever takes partial results. Its inputs and outputs are those of
-// the model repeat_int32 of Triton's examples, which may also answer each request once.
+// Package repeat is the worker kind that answers each request several times, for tests and examples of partial
+// results. The inputs and outputs are those of the model repeat_int32 in Triton's examples. A setting selects a
+// single answer for each request.
 package repeat
 
 import (
@@ -53,12 +53,11 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 	}, nil
 }
 
-// one is the shape of the outputs, and row that with the axis of rows in front. Nobody changes them.
+// one is the shape of the outputs, and row the shape with the axis of rows in front. Both are constant.
 var one, row = []int{1}, []int{1, 1}
 
-// Run implements workers.Worker. Element i of IN, after DELAY[i] milliseconds, is the
-// output OUT of a partial result, whose IDX is i. WAIT is the time in milliseconds
-// between the last partial result and the ending, which has no outputs.
+// Run implements workers.Worker. Element i of IN, after DELAY[i] milliseconds, is the output OUT of a partial result
+// with IDX i. WAIT is the time in milliseconds between the last partial result and the ending, which has no outputs.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	for i := range b.Requests {
 		if err := w.answer(ctx, b, i); err != nil {
@@ -91,7 +90,7 @@ func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
 				{Name: "OUT", Datatype: stream.Int32, Shape: one, Data: in[4*k : 4*k+4]},
 				{Name: "IDX", Datatype: stream.Uint32, Shape: one, Data: index},
 			}) {
-				return nil // it has ended
+				return nil // the request has ended
 			}
 		}
 	}
@@ -130,8 +129,7 @@ func milliseconds(b []byte) time.Duration {
 // look is how often a pause looks whether somebody still waits for the request.
 const look = 50 * time.Millisecond
 
-// sleep waits for d. It returns an error when the run is abandoned, and early when the
-// request has ended.
+// sleep waits for d. sleep returns an error when the run is abandoned, and returns early when the request has ended.
 func sleep(ctx context.Context, r *stream.Request, d time.Duration) error {
 	for d > 0 && r.Wanted() {
 		step := time.NewTimer(min(d, look))

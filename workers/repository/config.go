@@ -41,8 +41,8 @@ func parseJSON(text []byte) (*inferencepb.ModelConfig, error) {
 	return pb, nil
 }
 
-// plain returns the text of an error of the protobuf library, whose spaces vary from
-// program to program, without its name.
+// plain returns the text of an error of the protobuf library without the library's name. The library varies the
+// spaces from program to program.
 func plain(err error) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -53,7 +53,7 @@ func plain(err error) string {
 	return strings.TrimSpace(strings.TrimPrefix(text, "proto:"))
 }
 
-// kindOf returns the kind of worker of a configuration, "" when it names none.
+// kindOf returns the kind of worker of a configuration, or "".
 func kindOf(pb *inferencepb.ModelConfig) (string, error) {
 	kind := ""
 	for _, f := range []struct{ field, value string }{{"backend", pb.Backend}, {"platform", pb.Platform}} {
@@ -101,8 +101,7 @@ func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 	return nil
 }
 
-// applied are the fields of a configuration that apply uses; all others are said to be
-// not used.
+// applied are the fields of a configuration used by apply; all other fields are reported as not used.
 var applied = []protoreflect.Name{
 	"name", "platform", "backend", "max_batch_size", "input", "output", "instance_group", "default_model_filename",
 	"version_policy", "dynamic_batching", "sequence_batching", "ensemble_scheduling", "parameters", "response_cache", "model_transaction_policy",
@@ -115,15 +114,15 @@ var refused = map[protoreflect.Name]string{
 	"model_operations": "is not supported: custom operators cannot be loaded",
 }
 
-// parameters are the settings that parameters of Triton's backends mean, and the units of
-// their values, by the kind of worker.
+// parameters are the settings for parameters of Triton's backends, and the units of the parameters, by the kind of
+// worker.
 var parameters = map[string]map[string]struct{ name, unit string }{
 	"onnx":     {"intra_op_thread_count": {"threads", ""}, "inter_op_thread_count": {"inter_threads", ""}},
 	"identity": {"execute_delay_ms": {"delay", "ms"}, "creation_delay_sec": {"load_delay", "s"}},
 }
 
-// apply sets in cfg what a configuration says, and returns what of it is not used. With
-// request it came with a load request, which may set less.
+// apply sets the settings of a configuration in cfg, and returns the unused parts of the configuration. request means
+// a configuration from a load request, with fewer rights.
 func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	bad := func(field, format string, args ...any) ([]string, error) {
@@ -146,7 +145,7 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 		return nil, err
 	}
 	slices.Sort(notes)
-	// set sets a setting of the model, field is where it is in the configuration.
+	// set sets a setting of the model; field is the setting's place in the configuration.
 	set := func(field, path string, value any) {
 		if err != nil {
 			return
@@ -188,7 +187,7 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 		return bad("max_batch_size", "%d is negative", n)
 	case n > 0:
 		set("max_batch_size", "batching.max_size", int64(n))
-	case len(pb.Input) > 0 && cfg.Kind == "onnx": // the dimensions of its inputs are all that there are
+	case len(pb.Input) > 0 && cfg.Kind == "onnx": // the configured dims are complete: no batch axis
 		parameter("max_batch_size", "batch_axis", false)
 	}
 	if d := pb.GetDynamicBatching(); d != nil {
@@ -234,7 +233,8 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	for _, name := range slices.Sorted(maps.Keys(pb.Parameters)) {
 		field := "parameters." + name
 		if to, ok := parameters[cfg.Kind][name]; ok {
-			if value := pb.Parameters[name].GetStringValue(); value == "0" && to.unit == "" { // as the runtime likes it
+			// 0: the runtime decides
+			if value := pb.Parameters[name].GetStringValue(); value == "0" && to.unit == "" {
 				continue
 			}
 			parameter(field, to.name, pb.Parameters[name].GetStringValue()+to.unit)
@@ -272,8 +272,7 @@ var controlKinds = map[inferencepb.ModelSequenceBatching_Control_Kind]string{
 	inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID: "id",
 }
 
-// sequences sets what sequence_batching says: the bounds of sequences, the inputs that the
-// server fills, and the state.
+// sequences applies sequence_batching: the bounds of sequences, the inputs filled by the server, and the state.
 func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatching, set, parameter func(field, name string, value any), note func(string, ...any)) error {
 	const at = "sequence_batching"
 	if d.IterativeSequence {
@@ -340,7 +339,7 @@ func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatc
 	return nil
 }
 
-// ensemble makes the model the graph that ensemble_scheduling describes.
+// ensemble makes the model the graph of ensemble_scheduling.
 func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 	if cfg.Kind != "graph" {
 		return stream.Errorf(stream.InvalidArgument, "ensemble_scheduling", "needs platform: \"ensemble\"")
@@ -455,7 +454,7 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 	return pb
 }
 
-// batched reports whether requests have a free batch axis, which dims leave out.
+// batched reports whether requests have a free batch axis, not listed in dims.
 func batched(m *stream.Model) bool { return m.Axis == stream.FreeAxis && !m.Any }
 
 func filename(cfg workers.Config) string {
@@ -465,7 +464,7 @@ func filename(cfg workers.Config) string {
 	return filepath.Base(cfg.Source)
 }
 
-// policyOf returns a version policy, for a model of which these versions are served.
+// policyOf returns the version policy of a model with the served versions.
 func policyOf(v workers.Versions, served []string) *inferencepb.ModelVersionPolicy {
 	switch {
 	case v.All:

@@ -12,7 +12,7 @@ import (
 	"millrace/workers"
 )
 
-// declared returns the inputs and outputs that a configuration declares.
+// declared returns the inputs and outputs declared by a configuration.
 func declared(pb *inferencepb.ModelConfig, kind string) (d workers.Declared, err error) {
 	d.Batch, d.Single = pb.MaxBatchSize > 0, pb.MaxBatchSize == 0
 	for i, in := range pb.Input {
@@ -52,8 +52,8 @@ func declared(pb *inferencepb.ModelConfig, kind string) (d workers.Declared, err
 	return d, nil
 }
 
-// reshapeOf returns the shape that a reshape gives a tensor of these dims; nil = there is
-// none. Its free dimensions are those of dims, in their order.
+// reshapeOf returns the reshaped shape of a tensor of the given dims; nil = no reshape. The free dimensions are the
+// free dimensions of dims, in order.
 func reshapeOf(at, kind string, r *inferencepb.ModelTensorReshape, dims []int) ([]int, error) {
 	if r == nil {
 		return nil, nil
@@ -69,7 +69,7 @@ func reshapeOf(at, kind string, r *inferencepb.ModelTensorReshape, dims []int) (
 		}
 		shape = append(shape, int(n))
 	}
-	// count returns the free dimensions and the product of the others, 0 when it is too large.
+	// count returns the free dimensions and the product of the fixed dimensions, 0 when too large.
 	count := func(shape []int) (free, product int) {
 		var known []int
 		for _, n := range shape {
@@ -88,8 +88,7 @@ func reshapeOf(at, kind string, r *inferencepb.ModelTensorReshape, dims []int) (
 	return shape, nil
 }
 
-// readLabels reads the files with the labels of outputs. dir is the model's folder, "" when
-// it has none.
+// readLabels reads the files with the labels of outputs. dir is the model's folder, or "".
 func (r *Repository) readLabels(d *workers.Declared, dir string) error {
 	for i := range d.Outputs {
 		out, at := &d.Outputs[i], fmt.Sprintf("output[%d].label_filename", i)
@@ -129,7 +128,7 @@ func specOf(at, name string, of inferencepb.DataType, dims []int64) (s stream.Te
 	return s, nil
 }
 
-// find returns what is declared about a tensor.
+// find returns the declaration of a tensor.
 func find(declared []workers.Tensor, name string) workers.Tensor {
 	if i := slices.IndexFunc(declared, func(t workers.Tensor) bool { return t.Name == name }); i >= 0 {
 		return declared[i]

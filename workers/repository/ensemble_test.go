@@ -8,7 +8,7 @@ import (
 	"millrace/internal/inferencepb"
 )
 
-// TestEnsembleOf: an ensemble that lacks a field of a step is refused, and the error names the field.
+// TestEnsembleOf: an ensemble without a required field of a step is refused, and the error names the field.
 func TestEnsembleOf(t *testing.T) {
 	for text, want := range map[string]string{
 		``: "ensemble_scheduling.step: is missing: an ensemble needs at least one step",

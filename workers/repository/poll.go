@@ -9,22 +9,20 @@ import (
 	"strings"
 )
 
-// maxPolled is the largest number of files of one model that are looked at.
+// maxPolled is the largest number of examined files of one model.
 const maxPolled = 4096
 
-// Changes finds the models whose folders have changed from one look to the next. It is
-// for one goroutine at a time.
+// Changes finds the models whose folders have changed between two looks, for one goroutine at a time.
 type Changes struct {
 	Repository *Repository
-	taken      map[string]string // the stamp of each model that was reported
+	taken      map[string]string // the last reported stamp of each model
 	last       map[string]string // of the look before
 }
 
-// Look returns the models whose folders are new or have changed, and those whose folders
-// are gone. A folder that still changes is reported when two looks have found it the
-// same, so that files which are being written are not read; one that is gone, when two
-// looks have not found it. An error says that the folders could not be listed, which
-// says nothing of the models.
+// Look returns the models with new or changed folders, and the models with removed folders. Look reports a changing
+// folder only after two looks at the same state, so that files are not read while being written, and a removed folder
+// only after two looks without the folder. An error means that the folders could not be listed, and says nothing
+// about the models.
 func (c *Changes) Look() (changed, gone []string, err error) {
 	names, err := c.Repository.Names()
 	if err != nil {
@@ -54,7 +52,7 @@ func (c *Changes) Look() (changed, gone []string, err error) {
 	return changed, gone, nil
 }
 
-// Take returns the models that there are, as if they had been reported.
+// Take returns all present models, and treats the models as reported.
 func (c *Changes) Take() ([]string, error) {
 	names, err := c.Repository.Names()
 	if err != nil {
@@ -68,14 +66,15 @@ func (c *Changes) Take() ([]string, error) {
 	return names, nil
 }
 
-// stampOf returns a text that differs when the files of a folder have changed.
+// stampOf returns a text that changes with the files of a folder.
 func stampOf(dir string) string {
 	if to, err := filepath.EvalSymlinks(dir); err == nil { // the walk does not follow a link
 		dir = to
 	}
 	var text strings.Builder
 	n := 0
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read is not in the stamp
+	// unreadable files are not in the stamp
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
 		}

@@ -3,8 +3,8 @@
 //	NAME/config.yaml or NAME/config.pbtxt, or neither
 //	NAME/VERSION/model.onnx
 //
-// It reads both kinds of configuration into workers.Config, and writes the one of a
-// loaded model. It must not know protocols, nor how a YAML file is parsed.
+// The package reads both kinds of configuration into workers.Config, and writes the configuration of a loaded model.
+// The package must not know protocols, nor the parsing of a YAML file.
 package repository
 
 import (
@@ -32,33 +32,32 @@ import (
 	"millrace/workers"
 )
 
-// Bounds of what is read.
+// Bounds on files and folders.
 const (
 	maxConfig    = 1 << 20
 	maxModels    = 4096
 	maxVersions  = 1024 // folders of one model
 	maxSentFiles = 64   // of one load request
-	maxFileName  = 255  // bytes of each part of the path of such a file
+	maxFileName  = 255  // bytes of each part of the path of a sent file
 )
 
-// Options are what a Repository is made with.
+// Options are the arguments of New.
 type Options struct {
 	Dir string // the folder; "" = only what load requests send
-	// YAML reads a config.yaml. file is its path, for errors; source is what is loaded
-	// when it names no source.
+	// YAML reads a config.yaml. file is the path, for errors; source is the default of a configuration without a
+	// source.
 	YAML func(text []byte, file, source string) (workers.Config, error)
-	// MaxSent is the largest number of bytes of files that load requests have sent and
-	// that are not removed.
+	// MaxSent is the largest number of bytes of kept files sent by load requests.
 	MaxSent int64
 }
 
 // Repository implements workers.Repository.
 type Repository struct {
 	Options
-	guard  textfile.Guard // of files on a file system that hangs
+	guard  textfile.Guard // for files on a hung file system
 	mu     sync.Mutex
 	sent   int64
-	shapes map[string]textfile.Shape // of the configurations that were read, by path
+	shapes map[string]textfile.Shape // of the read configurations, by path
 }
 
 var _ workers.Repository = (*Repository)(nil)
@@ -97,7 +96,7 @@ var (
 	versionForm = regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
 )
 
-// folder returns a model's folder, "" when there is none.
+// folder returns a model's folder, or "".
 func (r *Repository) folder(name string) string {
 	if r.Dir == "" || !nameForm.MatchString(name) {
 		return ""
@@ -132,7 +131,7 @@ func (r *Repository) List() (out []workers.Listed) {
 	return out
 }
 
-// notModels are folders that other programs make: file systems and Python.
+// notModels are folders made by file systems and by Python.
 var notModels = []string{"lost+found", "__pycache__", "System Volume Information"}
 
 // Names returns the names of the models' folders.
@@ -159,15 +158,14 @@ func (r *Repository) names() (out []string, err error) {
 		switch {
 		case err == nil && st.IsDir():
 			out = append(out, e.Name())
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // it may be there
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // the folder may exist
 			return nil, fmt.Errorf("%s: %w", filepath.Join(r.Dir, e.Name()), bare(err))
 		}
 	}
 	return out, nil
 }
 
-// versions returns the versions of a model's folder, the lowest first, and what else
-// looks like one.
+// versions returns the versions of a model's folder, the lowest first, and notes on similar names.
 func versions(dir string) (found, notes []string, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -243,11 +241,11 @@ func (r *Repository) find(name string, known *workers.Definition, how workers.Lo
 	return nil, stream.Errorf(stream.NotFound, "config", "%q is in no repository: send its files, too, as file:1/model.onnx", name)
 }
 
-// keepMachine gives the versions of def, which a request has sent, the parameters Kind.Machine of the model that the
-// configuration or the folder has under that name, if it is of the same kind.
+// keepMachine gives the versions of def, sent by a request, the parameters Kind.Machine of the model of the same name
+// in the configuration or the folder, if of the same kind.
 func (r *Repository) keepMachine(name string, known, def *workers.Definition) {
 	if dir := r.folder(name); known == nil && dir != "" {
-		known, _ = r.read(name, dir, workers.Load{}) // a folder that cannot be read has none
+		known, _ = r.read(name, dir, workers.Load{}) // an unreadable folder has no parameters
 	}
 	if known == nil || len(known.Versions) == 0 {
 		return
@@ -271,8 +269,7 @@ func (r *Repository) keepMachine(name string, known, def *workers.Definition) {
 	}
 }
 
-// override returns the definition of a model of the configuration with what a load request
-// sets.
+// override returns the definition of a model of the configuration with the settings of a load request.
 func (r *Repository) override(known *workers.Definition, text []byte) (*workers.Definition, error) {
 	pb, err := parseJSON(text)
 	if err != nil {
@@ -284,7 +281,7 @@ func (r *Repository) override(known *workers.Definition, text []byte) (*workers.
 	}
 	def := &workers.Definition{Versions: slices.Clone(known.Versions)}
 	for i := range def.Versions {
-		def.Versions[i] = def.Versions[i].WithDefaults() // which owns its parts
+		def.Versions[i] = def.Versions[i].WithDefaults() // with its own copy of Parts
 		cfg := &def.Versions[i]
 		switch file := pb.DefaultModelFilename; {
 		case kind != "" && kind != cfg.Kind:
@@ -354,7 +351,7 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 	return def, nil
 }
 
-// choose returns the versions that are served, the lowest first.
+// choose returns the served versions, the lowest first.
 func choose(found []string, policy workers.Versions, only string) ([]string, error) {
 	switch {
 	case only != "":
@@ -364,7 +361,7 @@ func choose(found []string, policy workers.Versions, only string) ([]string, err
 		return []string{only}, nil
 	case policy.All:
 		return found, nil
-	case len(policy.Specific) > 0: // those that are there: versions may come later
+	case len(policy.Specific) > 0: // the present versions of the list: further versions may come later
 		chosen := slices.DeleteFunc(slices.Clone(policy.Specific), func(v string) bool { return !slices.Contains(found, v) })
 		if len(chosen) == 0 {
 			return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names %s, and there are %s", strings.Join(policy.Specific, ", "), strings.Join(found, ", "))
@@ -374,15 +371,15 @@ func choose(found []string, policy workers.Versions, only string) ([]string, err
 	return found[len(found)-min(len(found), max(policy.Latest, 1)):], nil
 }
 
-// configured is what a model's folder says of all its versions.
+// configured is the configuration of a model's folder for all versions.
 type configured struct {
 	base   workers.Config
 	pb     *inferencepb.ModelConfig // nil: none
 	text   []byte                   // of config.yaml; nil: none
-	path   string                   // of that file
+	path   string                   // of the configuration file
 	sent   bool                     // pb came with a request
 	notes  []string
-	source string // what the configuration names instead of a file
+	source string // the configuration's source instead of a file
 }
 
 // needsFile reports whether the versions have files.
@@ -391,7 +388,7 @@ func (c *configured) needsFile() bool {
 	return !ok || kind.File != ""
 }
 
-// config reads the configuration of a model's folder, or sent in place of it.
+// config reads the configuration of a model's folder, or sent instead.
 func (r *Repository) config(name, dir string, sent []byte) (c *configured, err error) {
 	c = &configured{base: workers.Config{Name: name}}
 	yamlPath, textPath := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "config.pbtxt")
@@ -439,17 +436,17 @@ func (r *Repository) config(name, dir string, sent []byte) (c *configured, err e
 	return c, nil
 }
 
-// beside adds what a config.yaml beside a config.pbtxt says, which are the settings that config.pbtxt does not have:
-// versions and shadow. policy says that config.pbtxt chooses the versions.
+// beside adds the settings of a config.yaml next to a config.pbtxt: versions and shadow, which config.pbtxt lacks.
+// policy means that config.pbtxt chooses the versions.
 func (r *Repository) beside(base *workers.Config, text []byte, path string, policy bool) error {
-	const any = "identity" // these settings are those of every kind
+	const any = "identity" // versions and shadow are settings of every kind
 	got, err := r.YAML(text, path, any)
 	if err != nil {
 		return err
 	}
 	versions, shadow := got.Versions, got.Shadow
 	got.Versions, got.Shadow = workers.Versions{}, workers.Shadow{}
-	named, _ := r.YAML(text, path, "") // the source that the file itself names
+	named, _ := r.YAML(text, path, "") // the file's own source
 	if empty, err := r.YAML(nil, path, any); err != nil || named.Source != "" || !reflect.DeepEqual(got, empty) {
 		return stream.Errorf(stream.InvalidArgument, "", "%s is beside a config.pbtxt, and so may have the sections versions and shadow only: put the rest there, or leave one of the files out", path)
 	}
@@ -465,7 +462,8 @@ func (r *Repository) beside(base *workers.Config, text []byte, path string, poli
 	return nil
 }
 
-// readConfig returns a configuration file, nil when there is none. One that was emptied or cut since it was read before is an error.
+// readConfig returns a configuration file, or nil without a file. A file emptied or cut since the last read is an
+// error.
 func (r *Repository) readConfig(path string) (text []byte, err error) {
 	text, err = textfile.Guarded(&r.guard, path, func() ([]byte, error) { return readConfig(r.Dir, path) })
 	if err != nil {
@@ -520,7 +518,7 @@ func readConfig(root, path string) ([]byte, error) {
 	return text, nil
 }
 
-// inside reports an error when a file is a link to one outside of the repository.
+// inside returns an error when a file is a link to a place outside of the repository.
 func inside(root, path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -586,8 +584,8 @@ func (r *Repository) version(c *configured, name, dir, version string) (cfg work
 	return cfg, notes, cfg.Validate()
 }
 
-// fileOf returns the kind of a version and the name of its file. kind and file are those
-// that the configuration names, or "".
+// fileOf returns the kind of a version and the name of the version's file. kind and file come from the configuration,
+// or are "".
 func fileOf(folder, kind, file string) (string, string, error) {
 	has := func(name string) bool {
 		st, err := os.Stat(filepath.Join(folder, name))
@@ -617,8 +615,8 @@ func fileOf(folder, kind, file string) (string, string, error) {
 	return "", "", stream.Errorf(stream.NotFound, "", "%s has no file %s", folder, strings.Join(names, " or "))
 }
 
-// isFileName reports whether a part of the path of a sent file is one: models name files with
-// their weights as they like. Hidden files and control characters are refused.
+// isFileName reports whether a part of the path of a sent file is allowed: models name files with weights freely, but
+// hidden files and control characters are refused.
 func isFileName(p string) bool {
 	return p != "" && p[0] != '.' && utf8.ValidString(p) && !strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\\' })
 }
@@ -635,7 +633,7 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		parts := strings.Split(path, "/")
 		if slices.ContainsFunc(parts, func(p string) bool { return len(p) > maxFileName }) {
-			// The code that clients of other servers expect.
+			// The code expected by clients of other servers.
 			return nil, stream.Errorf(stream.Internal, "file:"+strconv.QuoteToASCII(path)[1:64], "has a name of more than %d bytes: want VERSION/FILE, such as 1/model.onnx", maxFileName)
 		}
 		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !isFileName(p) }) {

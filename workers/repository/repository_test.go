@@ -77,7 +77,7 @@ func (r rig) write(t *testing.T, path, text string) {
 // small is a model with the input x and the output y, FP32 [N, 2]; wide has 3 in place of 2.
 var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)), string(onnxfile.Identity(onnxfile.Float32, "N", 3))
 
-// Folders of file systems and of Python are no models, and hidden ones neither.
+// Folders of file systems and of Python are no models, and neither are hidden folders.
 func TestFoldersThatAreNoModels(t *testing.T) {
 	r := newRig(t, map[string]string{"plain/1/model.onnx": small, "lost+found/1/x": "", "__pycache__/a.pyc": "", ".git/config": "", ".Trash-0/1/model.onnx": small})
 	var names []string
@@ -89,7 +89,7 @@ func TestFoldersThatAreNoModels(t *testing.T) {
 	}
 }
 
-// A model may name the files with its weights as it likes.
+// A model may freely name the files with the model's weights.
 func TestNamesOfSentFiles(t *testing.T) {
 	r := newRig(t, nil)
 	files := map[string][]byte{"1/model.onnx": []byte(small), "1/my weights (1).data": []byte("x"), "1/gewichte/größe+1.bin": []byte("x")}
@@ -164,7 +164,7 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 	if _, err := r.Group("plain", ""); err == nil {
 		t.Error("plain stayed")
 	}
-	if _, err := r.Load(t.Context(), "twice", workers.Load{}); err != nil { // with those that it is made of
+	if _, err := r.Load(t.Context(), "twice", workers.Load{}); err != nil { // including the models of the graph
 		t.Error(err)
 	}
 	for _, name := range []string{"plain", "set"} {
@@ -246,8 +246,8 @@ func TestBadModels(t *testing.T) {
 	}
 }
 
-// A version that cannot be read keeps no other from being loaded, and the index has its
-// reason; latest counts it, too.
+// An unreadable version keeps no other version from being loaded, and the index has the reason; latest counts
+// unreadable versions, too.
 func TestBadVersion(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"all/1/model.onnx": small, "all/2/model.onnx": small, "all/3/": "",
@@ -298,7 +298,7 @@ func TestBadVersion(t *testing.T) {
 	}
 }
 
-// TestLoadAllAtOnce: a model that takes long to load holds no other one up.
+// TestLoadAllAtOnce: a slow load delays no other model.
 func TestLoadAllAtOnce(t *testing.T) {
 	r := newRig(t, map[string]string{"a/1/model.onnx": small, "b/1/model.onnx": small, "c/1/model.onnx": "torn"})
 	b := make(chan struct{})
@@ -402,8 +402,8 @@ func TestReloadOfLabels(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSentFiles: errors, and the reasons of the index, name a file that a request has sent as the request does, and not
-// where the server stores it.
+// TestErrorsOfSentFiles: errors, and the reasons of the index, have the request's name of a sent file, not the path
+// on the server.
 func TestErrorsOfSentFiles(t *testing.T) {
 	r := newRig(t, map[string]string{})
 	temp := t.TempDir()
@@ -483,7 +483,7 @@ func TestSentModels(t *testing.T) {
 			t.Errorf("%s: loaded", name)
 		}
 	}
-	// Clients of other servers look for this code and these words.
+	// Clients of other servers look for this code and text.
 	_, err := r.Load(t.Context(), "m", workers.Load{Files: map[string][]byte{strings.Repeat("A", 256): nil}, Config: []byte(`{}`)})
 	if stream.CodeOf(err) != stream.Internal || !strings.HasPrefix(err.Error(), "failed to load 'm', failed to poll from model repository: file:AAAA") {
 		t.Errorf("a file with too long a name: %v", err)
@@ -512,7 +512,7 @@ func TestChanges(t *testing.T) {
 	look("", "")
 	r.write(t, "a/2/model.onnx", wide)
 	r.write(t, "new/1/model.onnx", "half")
-	look("", "") // they may still be written
+	look("", "") // the files may still be written
 	r.write(t, "new/1/model.onnx", small)
 	look("a", "")
 	look("new", "")
@@ -545,7 +545,7 @@ func TestChanges(t *testing.T) {
 	look("", "")
 }
 
-// A model's folder may be a link: its files, and what it leads to, are what changes.
+// A model's folder may be a link: changes of the link's target are found.
 func TestChangesOfLinkedFolder(t *testing.T) {
 	r := newRig(t, map[string]string{"a/1/model.onnx": small})
 	at := t.TempDir()
@@ -588,7 +588,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// A load request changes no definition but its own.
+// A load request changes only its own definition.
 func TestOverrideOfTheConfiguration(t *testing.T) {
 	cfg, err := config.Parse([]byte("models: [{name: m, source: identity, batching: {kind: soft, max_size: 4, max_delay: 5ms}}]"), "file")
 	if err != nil {
@@ -622,8 +622,8 @@ func TestOverrideOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestSentRemote: a configuration or files that a load request has sent name no other server, whose address and
-// credentials they would set.
+// TestSentRemote: a configuration or files from a load request may not name another server, with an address and
+// credentials.
 func TestSentRemote(t *testing.T) {
 	r, err := repository.New(repository.Options{YAML: config.ReadModel, MaxSent: 1 << 20})
 	if err != nil {
@@ -647,8 +647,8 @@ func TestSentRemote(t *testing.T) {
 	}
 }
 
-// TestSentProgramHasTheInterpreterOfTheModel: a program that a request sends in place of one of the server runs with the interpreter of that one,
-// which no request can set, and has none of its other settings.
+// TestSentProgramHasTheInterpreterOfTheModel: a program sent by a request to replace a program of the server runs
+// with the server's interpreter, which no request can set, and without the other settings of the replaced program.
 func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"stored/1/model.py": "", "stored/config.yaml": "{venv: /packages, env: [A=secret]}", "other/1/model.onnx": small, "broken/1/model.py": "", "broken/config.yaml": "{colour: 1}",
@@ -676,7 +676,8 @@ func TestSentProgramHasTheInterpreterOfTheModel(t *testing.T) {
 	}
 }
 
-// TestWeightsBesideTriton: config.yaml beside a config.pbtxt has the weights and the shadow, which that has not.
+// TestWeightsBesideTriton: config.yaml next to a config.pbtxt has the weights and the shadow, unknown to
+// config.pbtxt.
 func TestWeightsBesideTriton(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"m/1/model.onnx": small, "m/2/model.onnx": small, "m/3/model.onnx": small,
@@ -715,8 +716,9 @@ func TestWeightsBesideTriton(t *testing.T) {
 	}
 }
 
-// TestSwapsOfFiles: a swap keeps the settings of the running model and the number of workers that Scale has set, with a further file and
-// without one, also of an endpoint whose name is no model's. Without a swap, a file has the default settings.
+// TestSwapsOfFiles: a swap keeps the settings of the running model and the number of workers set by Scale, with and
+// without a further file, also for an endpoint whose name is no model's. Without a swap, a file has the default
+// settings.
 func TestSwapsOfFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	r := newRig(t, map[string]string{"m/1/model.onnx": small, "m/config.pbtxt": `backend: "onnxruntime" max_batch_size: 5`})

@@ -11,13 +11,13 @@ import (
 	"millrace/workers"
 )
 
-// scheduling sets in a configuration how the requests of a loaded model become runs, which
-// tools such as perf_analyzer read: as an ensemble, in sequences, or in batches.
+// scheduling describes in a configuration the scheduling of a loaded model's requests, for tools such as
+// perf_analyzer: as an ensemble, in sequences, or in batches.
 func scheduling(pb *inferencepb.ModelConfig, cfg workers.Config, m *stream.Model) {
 	kind, _ := workers.Lookup(cfg.Kind)
 	switch {
 	case kind.Ensemble != nil:
-		// It was decoded when the model was loaded.
+		// The load of the model has decoded the parameters.
 		if settings, err := kind.Decode(cfg.Params); err == nil {
 			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{EnsembleScheduling: ensembling(kind.Ensemble(settings))}
 		}
@@ -39,9 +39,8 @@ func queueDelay(cfg workers.Config) uint64 {
 	return 0
 }
 
-// sequenceBatching describes the sequences of a model, with the inputs that the server
-// fills and the state. The settings of these, of ONNX models, are text that the worker has
-// checked.
+// sequenceBatching describes the sequences of a model, with the inputs filled by the server and the state. ONNX
+// models have these settings as text, checked by the worker.
 func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSequenceBatching {
 	d := &inferencepb.ModelSequenceBatching{
 		MaxSequenceIdleMicroseconds: uint64(m.Sequences.Idle.Microseconds()),

@@ -45,8 +45,7 @@ sequence_batching {
   control_input { name: "id" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
 }`
 
-// The inputs of control_input are not those of clients, and the bounds of sequences are as
-// the configuration says.
+// The inputs of control_input are hidden from clients, and the bounds of sequences come from the configuration.
 func TestSequenceBatching(t *testing.T) {
 	r := newRig(t, map[string]string{"m/config.pbtxt": sequenceText, "m/1/model.onnx": controlled()})
 	_, err := r.Load(t.Context(), "m", workers.Load{})
@@ -76,8 +75,7 @@ func TestSequenceBatching(t *testing.T) {
 	}
 }
 
-// A kind whose workers may keep state does so in sequences; Triton's name of its delay is
-// read too.
+// A kind with optional state keeps the state in sequences; Triton's name of the kind's delay is also accepted.
 func TestSequencesOfOtherKinds(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"m/config.pbtxt": `backend: "identity" max_batch_size: 2 input { name: "x" data_type: TYPE_FP32 dims: [1] } output { name: "y" data_type: TYPE_FP32 dims: [1] }
