@@ -108,7 +108,7 @@ type Limits struct {
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
 // runBound is the longest time of a call of Run. For a kind that prepares batches ahead, the call begins during the
-// previous run, and the kind bounds its runs itself; the extra time after the start of Run catches a kind that hangs.
+// previous run. Such a kind ends its runs itself after limits.run, so the bound only catches a hung kind.
 func (l Limits) runBound(ahead bool) time.Duration {
 	if ahead {
 		return 2*l.Run + min(l.Start, 10*time.Second)

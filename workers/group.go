@@ -228,8 +228,8 @@ func (g *Group) size() int {
 	return g.Workers()
 }
 
-// LastFailure returns the error of the last unplanned replacement of a worker, also of a failed replacement; nil =
-// none.
+// LastFailure returns the last unplanned failure of a worker: the error of a replacement, of a failed replacement or
+// of an interrupted run; nil = none.
 func (g *Group) LastFailure() error {
 	if err := g.failure.Load(); err != nil {
 		return *err

@@ -11,7 +11,6 @@ import (
 	_ "millrace/workers/identity"
 )
 
-// results is a sink of one result.
 type results chan *stream.Result
 
 func (c results) Push(r *stream.Result)   { c <- r }

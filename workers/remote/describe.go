@@ -10,10 +10,10 @@ import (
 	"millrace/workers"
 )
 
-// description is the other server's description of its model.
+// description is the upstream server's description of its model.
 type description struct {
 	inputs, outputs []stream.TensorSpec // including the batch axis, if any
-	config          *modelConfig        // nil: the other server tells no configuration
+	config          *modelConfig        // nil: the upstream server tells no configuration
 }
 
 // modelConfig is the part of a model configuration about calls of the model.
@@ -63,7 +63,7 @@ func (d *description) batches() bool {
 	return true
 }
 
-// describe makes the metadata of the model here from the other server's metadata.
+// describe makes the metadata of the model here from the upstream server's metadata.
 func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	m := &stream.Model{Name: env.Name, Inputs: d.inputs, Outputs: d.outputs, MaxBatch: 1, Axis: stream.NoAxis}
 	unsupported := func(format string, args ...any) (*stream.Model, error) {
@@ -88,7 +88,7 @@ func (d *description) describe(env *workers.Env) (*stream.Model, error) {
 	case len(d.inputs) == 0: // such as an identity: any input is accepted
 		m.Any, m.Ragged, m.Axis = true, true, stream.FreeAxis
 		for i := range m.Outputs {
-			m.Outputs[i].Unbatched = true // the shape already has the other server's batch axis
+			m.Outputs[i].Unbatched = true // the shape already has the upstream server's batch axis
 		}
 		return m, nil
 	case most > 0 && d.batches():

@@ -17,7 +17,7 @@ import (
 // errUnreachable is in the chain of an error without an answer: the connection could not be made, or broke.
 var errUnreachable = errors.New("the other server cannot be reached")
 
-// upstreamError is an error answered by the other server, without an outcome.
+// upstreamError is an error answered by the upstream server, without an outcome.
 type upstreamError struct {
 	code stream.Code
 	text string
@@ -26,7 +26,7 @@ type upstreamError struct {
 func (e *upstreamError) Error() string { return e.text }
 
 // told returns the error for clients of this server. Errors of a request are passed on unchanged; wrong credentials,
-// a wrong name of the model and the state of the other server are not the client's fault.
+// a wrong name of the model and the state of the upstream server are not the client's fault.
 func (l *link) told(err error) error {
 	var up *upstreamError
 	own := (*stream.Error)(nil)

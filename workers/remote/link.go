@@ -32,7 +32,8 @@ type client interface {
 	close()
 }
 
-// call is one inference request to the other server. The memory of the messages is charged to the budget until free.
+// call is one inference request to the upstream server. The memory of the messages is charged to the budget until
+// free.
 type call struct {
 	inputs  []stream.Tensor
 	params  stream.Params
@@ -58,17 +59,17 @@ const (
 	longestWait   = 5 * time.Second
 )
 
-// link is the connection to the other server, shared by the instances of a group, and the watch of the other server's
-// health. Its methods are safe for concurrent use.
+// link is the connection to the upstream server, shared by the instances of a group, and the watch of the upstream
+// server's health. Its methods are safe for concurrent use.
 type link struct {
 	name    string // of the model here, for messages
-	model   string // on the other server
+	model   string // on the upstream server
 	set     upstream
 	at      address
 	log     *slog.Logger
 	allow   func(netip.Addr) error // nil = every address
 	unready func(error)
-	down    atomic.Pointer[error] // why the other model is not ready; nil = ready
+	down    atomic.Pointer[error] // why the upstream model is not ready; nil = ready
 	poke    chan struct{}         // the watch asks at once
 
 	mu     sync.Mutex
@@ -141,8 +142,8 @@ func (l *link) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	return d.DialContext(ctx, network, to)
 }
 
-// open adds a user of the link; the first user connects, waits until the other model is ready, and reads the other
-// model's description. release removes the user.
+// open adds a user of the link; the first user connects, waits until the upstream model is ready, and reads the
+// upstream model's description. release removes the user.
 func (l *link) open(ctx context.Context) (*description, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +175,8 @@ func (l *link) changed() error {
 	return stream.Errorf(stream.Conflict, "", "the other server's model has other inputs or outputs than when model %s was loaded: load it again", l.name)
 }
 
-// connect makes the client and describes the other model. connect tries again until ctx ends while the server is not
-// reachable or the model is not ready.
+// connect makes the client and describes the upstream model. connect tries again until ctx ends while the server is
+// not reachable or the model is not ready.
 func (l *link) connect(ctx context.Context) (*description, error) {
 	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
 	for {
@@ -218,7 +219,7 @@ func (l *link) tryConnect(ctx context.Context) (about *description, err error) {
 	return about, err
 }
 
-// mayPass reports whether an error may pass when the other server starts or has loaded the model.
+// mayPass reports whether an error may pass when the upstream server starts or has loaded the model.
 func mayPass(err error) bool {
 	own := (*stream.Error)(nil)
 	var up *upstreamError
@@ -231,7 +232,7 @@ func mayPass(err error) bool {
 	return true
 }
 
-// loadError returns the error of a load for an error of the other server. The caller may load models, so the error
+// loadError returns the error of a load for an error of the upstream server. The caller may load models, so the error
 // names the address.
 func (l *link) loadError(err error) error {
 	var up *upstreamError
@@ -266,7 +267,7 @@ func (l *link) release() {
 	l.client.close()
 }
 
-// lost records that a request could not reach the other server: the model is not ready until the watch finds the
+// lost records that a request could not reach the upstream server: the model is not ready until the watch finds the
 // model ready again.
 func (l *link) lost(err error) {
 	l.setDown(err)
@@ -276,7 +277,7 @@ func (l *link) lost(err error) {
 	}
 }
 
-// setDown records why the other model is not ready, nil = ready.
+// setDown records why the upstream model is not ready, nil = ready.
 func (l *link) setDown(err error) {
 	was := l.down.Load()
 	switch {
@@ -290,7 +291,7 @@ func (l *link) setDown(err error) {
 	}
 }
 
-// watch checks the readiness of the other model, until ctx ends.
+// watch checks the readiness of the upstream model, until ctx ends.
 func (l *link) watch(ctx context.Context) {
 	waits := backoff.Backoff{Min: firstWait, Max: longestWait}
 	wait := *l.set.Health
@@ -317,7 +318,7 @@ func (l *link) watch(ctx context.Context) {
 	}
 }
 
-// ask returns why the other model is not ready, or nil. A model that becomes ready again must match the old
+// ask returns why the upstream model is not ready, or nil. A model that becomes ready again must match the old
 // description.
 func (l *link) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, questionLimit)

@@ -26,7 +26,7 @@ type settings struct {
 	Upstream upstream `yaml:"upstream"`
 }
 
-// upstream names the other server and model, and the way to connect.
+// upstream names the upstream server and model, and the way to connect.
 type upstream struct {
 	Address    string         `yaml:"address" request:"any" example:"grpc://10.0.0.7:8001" unset:"the source" help:"the other server: grpc://, grpcs://, http://, https:// or HOST:PORT (probed for HTTP and gRPC). In a request the address must be public, unless sources.allow_private is set"`
 	Model      string         `yaml:"model" request:"any" unset:"the same name" advanced:"yes" help:"name of the model at the other server"`

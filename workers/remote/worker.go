@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// worker is one instance, with one request at a time in progress at the other server.
+// worker is one instance, with one request at a time in progress at the upstream server.
 type worker struct {
 	workers.Base
 	link  *link
@@ -65,7 +65,7 @@ func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, err
 // Destroy implements workers.Worker.
 func (w *worker) Destroy() { w.link.release() }
 
-// Run implements workers.Worker: requests with equal parameters are sent together, if the other model batches.
+// Run implements workers.Worker: requests with equal parameters are sent together, if the upstream model batches.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 	for from := 0; from < len(b.Requests); {
 		to := from + 1
@@ -132,7 +132,7 @@ func (w *worker) until(ctx context.Context, requests []*stream.Request) (context
 	return ctx, func() { cancel(); gone() }
 }
 
-// inputs puts the tensors of the requests into the call, with the shapes for the other server.
+// inputs puts the tensors of the requests into the call, with the shapes for the upstream server.
 func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	switch {
 	case w.model.Any:
@@ -154,7 +154,7 @@ func (w *worker) inputs(c *call, b *batching.Batch, from, to int) error {
 	return nil
 }
 
-// shape returns the shape of the given rows for the other server.
+// shape returns the shape of the given rows for the upstream server.
 func (w *worker) shape(rows int, dims []int) []int {
 	if w.model.Axis == stream.NoAxis {
 		return slices.Clone(dims)
