@@ -323,20 +323,35 @@ type httpReply struct {
 }
 
 // do sends a request. A reply without a 2xx status is returned with an error.
-func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) (r httpReply, err error) {
+func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) (r httpReply,
+	err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return r, stream.Errorf(stream.InvalidArgument, "", "%w", err)
 	}
 	maps.Copy(req.Header, header)
+	resp, err := c.begin(req)
+	if err != nil {
+		return r, err
+	}
+	return c.finish(resp)
+}
+
+// begin sends a request, and returns when the head of the reply has arrived.
+func (c *Client) begin(req *http.Request) (*http.Response, error) {
 	c.authorize(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return r, c.unreachable(ctx, err)
+		return nil, c.unreachable(req.Context(), err)
 	}
+	return resp, nil
+}
+
+// finish reads and closes the body of a reply. A reply without a 2xx status is returned with an error.
+func (c *Client) finish(resp *http.Response) (r httpReply, err error) {
 	defer func() { _ = resp.Body.Close() }()
 	if r.body, err = readBody(resp, maxReply); err != nil {
-		return r, c.unreachable(ctx, err)
+		return r, c.unreachable(resp.Request.Context(), err)
 	}
 	r.status, r.header = resp.StatusCode, resp.Header
 	if r.status/100 != 2 {

@@ -339,7 +339,7 @@ func (s *Store) Retry(ctx context.Context, id string) (Task, error) {
 		case !t.State.Ended():
 			return coded.Errorf(coded.Conflict, "", "the task is %s: only a task that has ended can be queued again", t.State)
 		case t.State == Finished:
-			return coded.Errorf(coded.Conflict, "", "the task has a result: submit another task")
+			return coded.Errorf(coded.Conflict, "", "the task is finished, it has a result: submit another task")
 		}
 		t.LastAttempt = t.Attempt + t.Attempts
 		t.State, t.Ended, t.Expires, t.NotBefore = Queued, time.Time{}, time.Time{}, time.Time{}

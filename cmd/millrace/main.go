@@ -84,6 +84,7 @@ func newRoot() *cobra.Command {
 		demoCommand(),
 		streamCommand(),
 		streamsCommand(),
+		tasksCommand(),
 		recordCommand(),
 		replayCommand(),
 		compareCommand(),
