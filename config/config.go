@@ -151,7 +151,6 @@ type Metrics struct {
 	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" advanced:"yes" help:"buckets of the durations of HTTP requests, in seconds, in rising order"`
 	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" advanced:"yes" help:"most server streams with metrics of their own (a stream of N models counts N times); further streams are added up and raise no alerts"`
 	Triton   bool      `yaml:"triton" advanced:"yes" help:"add the metrics nv_*, which dashboards of Triton Inference Server read"`
-	SSF      bool      `yaml:"ssf" advanced:"yes" help:"label the metrics of requests as Simple Server Framework does (handler, status), and add ssf_dispatch_latency"`
 	Pprof    bool      `yaml:"pprof" advanced:"yes" help:"serve profiles of the process at /debug/pprof/ of metrics.address"`
 }
 
@@ -176,8 +175,6 @@ func (m Metrics) FirstSet() string {
 		return "metrics.streams"
 	case m.Triton:
 		return "metrics.triton"
-	case m.SSF:
-		return "metrics.ssf"
 	case m.Pprof:
 		return "metrics.pprof"
 	}

@@ -229,16 +229,13 @@ func unquote(s string) string {
 	return s
 }
 
-// ssfConfig is the usual configuration file of a program for Simple Server Framework, a file name without meaning for
-// the model's name.
-const ssfConfig = "ssf_config.yaml"
-
 // ModelFor returns the model of `millrace serve SOURCE`, named after the file, folder or
 // kind.
 func ModelFor(source string) workers.Config {
 	name := filepath.Base(filepath.Clean(source))
-	if abs, err := filepath.Abs(source); err == nil && (name == "." || name == ".." || name == ssfConfig) {
-		if name == ssfConfig {
+	folder := slices.ContainsFunc(workers.Kinds(), func(k workers.Kind) bool { return k.Folder != nil && k.Folder(name) })
+	if abs, err := filepath.Abs(source); err == nil && (name == "." || name == ".." || folder) {
+		if folder {
 			abs = filepath.Dir(abs)
 		}
 		name = filepath.Base(abs)

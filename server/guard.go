@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,18 +82,13 @@ func (s *Server) managesHere(c *fiber.Ctx) bool {
 
 // roleOf returns the role that a route needs by the settings.
 func (s *Server) roleOf(r *openapi.Route) role.Role {
-	if r.Path == openapiRoute && s.ssfRoot() {
-		return role.Open // where clients of Simple Server Framework read it without a key
+	if slices.Contains(s.rootAccess().Open, r.Path) {
+		return role.Open
 	}
 	if r.Probe && s.cfg.Auth.Health == "open" {
 		return role.Open
 	}
 	return r.Role
-}
-
-// ssfRoot reports whether the routes of an application of Simple Server Framework are at the root.
-func (s *Server) ssfRoot() bool {
-	return s.cfg.Programs.Root != "" && styleOf(s.cfg.Models, s.cfg.Programs.Root) == "ssf"
 }
 
 // modelIn returns the name of the parameter of a path that has a model's name; "" when it has none.
@@ -186,7 +182,7 @@ func (s *Server) enter(c *fiber.Ctx, n access.Need) (answered bool, err error) {
 	case !s.access.Required():
 		of.Forwarded = forwarded(c)
 	case n.Role != role.Open:
-		of = s.credentialsOf(c, s.ssfRoot())
+		of = s.credentialsOf(c, s.rootAccess().KeyInQuery)
 	}
 	client, err := s.gate.Enter(c.UserContext(), of, n)
 	if err == nil || client.Known() {
@@ -230,12 +226,9 @@ func (s *Server) credentialsOf(c *fiber.Ctx, query bool) access.Credentials {
 
 // refuseCredentials answers a request that is refused because of err.
 func (s *Server) refuseCredentials(c *fiber.Ctx, err error) error {
-	if s.ssfRoot() { // as clients of Simple Server Framework expect it
-		detail := "Invalid credentials (Login first with /login?api_key=<key>)"
-		if !s.access.OwnKey() && s.access.Passwords() {
-			detail = "Invalid session (Login first with /session_login)"
-		}
-		return c.Status(fiber.StatusForbidden).JSON(map[string]string{"detail": detail, "error": err.Error(), "code": string(stream.PermissionDenied)})
+	if refused := s.rootAccess().Refused; refused != nil {
+		status, detail := refused(!s.access.OwnKey() && s.access.Passwords())
+		return c.Status(status).JSON(map[string]string{"detail": detail, "error": err.Error(), "code": string(stream.PermissionDenied)})
 	}
 	if stream.CodeOf(err) == stream.Unauthenticated {
 		c.Set(fiber.HeaderWWWAuthenticate, httpd.WWWAuthenticate)
@@ -261,12 +254,10 @@ func (s *Server) isOpen(path string) bool {
 	switch path {
 	case "/", "/docs":
 		return true
-	case openapiRoute:
-		return s.ssfRoot()
 	case s.cfg.Metrics.Path:
 		return s.metricsRole() == role.Open
 	}
-	return strings.HasPrefix(path, "/docs/") || rest.IsProbe(path)
+	return strings.HasPrefix(path, "/docs/") || rest.IsProbe(path) || slices.Contains(s.rootAccess().Open, path)
 }
 
 // metricsRole returns the role that the metrics of a server need. Unless auth.metrics says so, everybody reads them who can reach

@@ -23,7 +23,6 @@ import (
 	"millrace/tracing"
 	"millrace/tracing/spans"
 	"millrace/web"
-	"millrace/workers"
 )
 
 // listener is a way for clients to reach the server: an adapter, and where it listens.
@@ -92,7 +91,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	}
 	s.observe.measureRequests(h.App, s.listening.requests["http"], s.cfg.Metrics.Path)
 	s.serveLogins(h.App)
-	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log}) // before the routes that a program at the root may replace
+	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), Styles: httpStyles(), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: sessionName, Log: s.log}) // before the routes that a program at the root may replace
 	if !s.cfg.Metrics.Separate() {
 		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
 	}
@@ -112,17 +111,6 @@ func openREST(s *Server) (ingest.Interface, error) {
 
 // openApps returns the adapter that openHTTP has made.
 func openApps(s *Server) (ingest.Interface, error) { return s.apps, nil }
-
-// styleOf returns the style that the configuration gives to a program, or "".
-func styleOf(models []workers.Config, name string) string {
-	for _, m := range models {
-		if m.Name == name {
-			style, _ := m.Params["style"].(string)
-			return style
-		}
-	}
-	return ""
-}
 
 // keptShare is the largest share of the memory budget, in addition to it, that endings
 // kept for sessions that may be resumed can take: 1/keptShare.
@@ -173,7 +161,7 @@ func openTasks(s *Server) (ingest.Interface, error) {
 func openGRPC(s *Server) (ingest.Interface, error) {
 	s.grpc = grpc.New(grpc.Options{
 		Addr: s.cfg.GRPC, Management: s.cfg.Management.GRPC, SocketMode: s.cfg.Management.Mode(), Apart: s.cfg.Management.Apart(), DrainTimeout: s.cfg.Drain, TLS: s.tls.config, Limit: s.limit, Managing: s.managing, Limits: s.cfg.Limits, SharedMemory: s.shared,
-		Root: s.cfg.Programs.Root, OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.listening.requests["grpc"]),
+		Root: s.cfg.Programs.Root, Styles: grpcStyles(), OpenHealth: s.cfg.Auth.Health == "open", Log: s.log, Called: s.observe.called(s.listening.requests["grpc"]),
 	})
 	return s.grpc, nil
 }
@@ -228,8 +216,8 @@ func (s *Server) open() error {
 		}
 		if l.class != nil && *s.cfg.Metrics.Requests {
 			class := l.class
-			if s.cfg.Metrics.SSF && l.name == "grpc" {
-				class = tracing.GRPCName
+			if of := metricsStyle(&s.cfg); of != nil && l.name == "grpc" {
+				class = of.Metrics.Names.GRPC
 			}
 			s.listening.count(l.name, s.observe.metrics.Requests(l.name, class))
 		}

@@ -24,8 +24,8 @@ type who struct {
 
 func whoOf(p *access.Principal) who { return who{p.Name, p.Roles.Names(), p.Models} }
 
-// loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of Simple Server
-// Framework: it leads to the root.
+// loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of other
+// systems: it leads to the root.
 var loginRoutes = []openapi.Route{
 	{Method: "GET", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key, which the request must have", Status: http.StatusTemporaryRedirect},
 	{Method: "POST", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key or a token, which the request must have in a header", Answer: who{}},
@@ -52,7 +52,7 @@ func (s *Server) serveLogins(app *fiber.App) {
 		app.Post(path, s.logout)
 	}
 	app.Get("/session_status", func(c *fiber.Ctx) error {
-		p, err := s.access.Identify(c.UserContext(), s.credentialsOf(c, s.ssfRoot()))
+		p, err := s.access.Identify(c.UserContext(), s.credentialsOf(c, s.rootAccess().KeyInQuery))
 		if err != nil {
 			return s.refuseCredentials(c, err)
 		}
@@ -73,7 +73,7 @@ func (s *Server) loginWithKey(c *fiber.Ctx) error {
 	if err := s.attempt(c); err != nil {
 		return err
 	}
-	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.ssfRoot())
+	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.rootAccess().KeyInQuery)
 	of.Session, of.Certificates = "", nil // a session cannot prolong itself, and a certificate comes with each connection
 	p, err := s.access.Identify(c.UserContext(), of)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/access"
-	"millrace/ingest/apps"
 	"millrace/ingest/frames"
 	"millrace/ingest/grpc"
 	"millrace/ingest/streams"
@@ -33,6 +32,7 @@ import (
 type observer struct {
 	metrics  *tracing.Metrics
 	inApp    func(route, class string, took time.Duration) // of a request in its application; nil = it is not measured
+	timeIn   func(*fiber.Ctx) (time.Duration, bool)        // returns that time
 	log      *slog.Logger                                  // failures of one kind are logged at most once a second
 	limiter  *tracing.Limiter
 	level    slog.LevelVar       // of log; it can change while the server runs
@@ -57,6 +57,11 @@ func newObserver(s *Server) (*observer, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate, Link: o.tracer.Link})
+	of := metricsStyle(&s.cfg)
+	var names *tracing.RequestNames
+	if of != nil {
+		names = &of.Metrics.Names
+	}
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
 		Groups:   func() []workers.GroupStats { return s.models.Stats() },
@@ -69,10 +74,10 @@ func newObserver(s *Server) (*observer, error) {
 		Uses:     func() []access.Use { return s.access.Uses() },
 		Traces:   o.traces,
 
-		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton, SSF: s.cfg.Metrics.SSF,
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton, Requests: names,
 	})
-	if s.cfg.Metrics.SSF {
-		o.inApp = o.metrics.Dispatched()
+	if names != nil {
+		o.inApp, o.timeIn = o.metrics.InProgram(), of.HTTP.InProgram
 	}
 	return o, nil
 }
@@ -172,8 +177,10 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 			version = strings.Clone(c.Params("version")) // only a version that exists, so that clients cannot make labels
 		}
 		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), replySize(c))
-		if took, ok := apps.Dispatched(c); ok && o.inApp != nil {
-			o.inApp(route, tracing.HTTPClass(status), took)
+		if o.inApp != nil {
+			if took, ok := o.timeIn(c); ok {
+				o.inApp(route, tracing.HTTPClass(status), took)
+			}
 		}
 		return nil
 	})

@@ -325,23 +325,22 @@ var families = []section{
 	}},
 }
 
-// requestFamilies are the families of one protocol's requests.
-func requestFamilies(protocol string, buckets []float64, ssf bool) (duration, in, out family) {
+// requestFamilies are the families of one protocol's requests; names nil = the server's own.
+func requestFamilies(protocol string, buckets []float64, names *RequestNames) (duration, in, out family) {
 	route := labels{{"endpoint", "the pattern of the route, never the path"}, {"version", "of the model, if the route names one"}, {"status", "1xx, 2xx, 3xx, 4xx, 5xx"}}
-	if ssf {
-		route = ssfLabels
+	if names != nil {
+		route = names.labels()
 	}
 	return family{histogram, protocol + "_request_duration_seconds", "seconds", "Time from a request's headers to the end of its response.", route, nil, &observed{buckets: buckets}},
 		family{histogram, protocol + "_request_size_bytes", "bytes", "Size of request bodies.", route, nil, &observed{buckets: byteBuckets}},
 		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, &observed{buckets: byteBuckets}}
 }
 
-// ssfLabels are the labels of requests in Simple Server Framework.
-var ssfLabels = labels{{"handler", "the route, such as /v1/E, or of gRPC ModelInfer/APPLICATION/v1/E"}, {"status", "2xx, 4xx and so on; of gRPC the name of the code, such as OK"}}
+func (n *RequestNames) labels() labels { return labels{n.Route, n.Status} }
 
-// dispatchFamily is the family that only Simple Server Framework has.
-func dispatchFamily(buckets []float64) family {
-	return family{histogram, "ssf_dispatch_latency", "seconds", "Time of answered requests in the application.", ssfLabels, nil, &observed{buckets: buckets}}
+// inProgramFamily is the family of the time in the program.
+func (n *RequestNames) inProgramFamily(buckets []float64) family {
+	return family{histogram, n.InProgram, "seconds", "Time of answered requests in the application.", n.labels(), nil, &observed{buckets: buckets}}
 }
 
 // Labels shared by several families.

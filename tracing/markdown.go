@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Markdown returns docs/metrics.md: every metric family with type, unit, labels and meaning.
-func Markdown() string {
+// Markdown returns docs/metrics.md: every metric family with type, unit, labels and meaning. names are the names of
+// requests' metrics in other systems.
+func Markdown(names ...*RequestNames) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 <!-- Written by go generate -C tools ./dashboards from tracing/families.go. -->
@@ -35,11 +36,13 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 		table(&b, s.families...)
 	}
 	b.WriteString("\n## HTTP requests\nTurned off by `metrics.requests: false`; the buckets of the durations are `metrics.buckets`. Requests for health and metrics are not counted.\n\n")
-	duration, in, out := requestFamilies("http", DefaultRequestBuckets, false)
+	duration, in, out := requestFamilies("http", DefaultRequestBuckets, nil)
 	table(&b, duration, in, out)
-	b.WriteString("\n### Of applications of Simple Server Framework\nWith `metrics.ssf`, which `millrace ssf` sets, these metrics (and the same of gRPC, whose names begin with `grpc_`) have other labels, and there is one more.\n\n")
-	duration, in, out = requestFamilies("http", DefaultRequestBuckets, true)
-	table(&b, duration, in, out, dispatchFamily(DefaultRequestBuckets))
+	for _, n := range names {
+		fmt.Fprintf(&b, "\n### %s\n%s\n\n", n.Title, n.Intro)
+		duration, in, out = requestFamilies("http", DefaultRequestBuckets, n)
+		table(&b, duration, in, out, n.inProgramFamily(DefaultRequestBuckets))
+	}
 	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`, for dashboards and alerts that exist for Triton Inference Server. They are computed at a scrape from what the statistics of the protocol (`/v2/models/M/stats`) are made of, for every protocol. Those without a type are counters, whose names the format OpenMetrics would change.\n\n", tritonFamilies.title)
 	table(&b, tritonFamilies.families...)
 	return b.String()

@@ -29,7 +29,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	buckets []float64 // of requests
-	ssf     bool      // Options.SSF
+	names   *RequestNames
 
 	mu       sync.Mutex
 	requests []*requestMetrics
@@ -50,7 +50,7 @@ func New(o Options) *Metrics {
 		*o.StreamSeries = DefaultStreamSeries
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, ssf: o.SSF, models: make(map[modelVersion]*series),
+		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, names: o.Requests, models: make(map[modelVersion]*series),
 	}
 	if m.buckets == nil {
 		m.buckets = DefaultRequestBuckets

@@ -26,8 +26,8 @@ func (*Metrics) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 // Requests returns no hook.
 func (*Metrics) Requests(string, func(int) string) RequestHook { return nil }
 
-// Dispatched returns no hook.
-func (*Metrics) Dispatched() func(string, string, time.Duration) { return nil }
+// InProgram returns no hook.
+func (*Metrics) InProgram() func(string, string, time.Duration) { return nil }
 
 // Gather returns the error for a build without metrics.
 func (*Metrics) Gather(string) ([]byte, string, error) { return nil, "", errNoMetrics }

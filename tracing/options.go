@@ -35,8 +35,17 @@ type Options struct {
 	StreamSeries *int
 	// Triton adds metrics with the names of Triton Inference Server, for Triton's dashboards.
 	Triton bool
-	// SSF gives the metrics of requests the labels of Simple Server Framework.
-	SSF bool
+	// Requests are the names of the metrics of requests; nil = the server's own.
+	Requests *RequestNames
+}
+
+// RequestNames are the names that another system has for the metrics of requests. These metrics have no label for the version
+// of the model.
+type RequestNames struct {
+	Route, Status [2]string             // the labels: name and meaning
+	GRPC          func(code int) string // returns the label of a gRPC status
+	InProgram     string                // the histogram of the time in the program
+	Title, Intro  string                // of the section in docs/metrics.md
 }
 
 // TraceStats are totals of a tracer and its exporter.

@@ -31,9 +31,9 @@ type requestSeries struct {
 	values []*distribution
 }
 
-func newRequestMetrics(ssf bool, families ...family) *requestMetrics {
+func newRequestMetrics(versions bool, families ...family) *requestMetrics {
 	rm := &requestMetrics{families: families, values: func(l requestLabels) []string { return []string{l.route, l.version, l.class} }}
-	if ssf {
+	if !versions {
 		rm.values = func(l requestLabels) []string { return []string{l.route, l.class} }
 	}
 	for i := range families {
@@ -48,21 +48,21 @@ func newRequestMetrics(ssf bool, families ...family) *requestMetrics {
 // the counting hook. class returns the label of a status (HTTPClass, GRPCClass). The caller does not count the routes
 // of health and metrics. Requests panics when the protocol is already registered.
 func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
-	duration, in, out := requestFamilies(protocol, m.buckets, m.ssf)
-	rm := newRequestMetrics(m.ssf, duration, in, out)
+	duration, in, out := requestFamilies(protocol, m.buckets, m.names)
+	rm := newRequestMetrics(m.names == nil, duration, in, out)
 	m.register(rm)
 	return func(route, version string, status int, duration time.Duration, in, out int) {
-		if m.ssf {
+		if m.names != nil {
 			version = ""
 		}
 		rm.count(requestLabels{route, version, class(status)}, int(max(duration, 0)), in, out)
 	}
 }
 
-// Dispatched registers the metric of the time in applications of Simple Server Framework, and returns the counting
+// InProgram registers the metric of the time in programs, under the name in Options.Requests, and returns the counting
 // hook. The hook takes the route, the class of the status, and the time.
-func (m *Metrics) Dispatched() func(route, class string, took time.Duration) {
-	rm := newRequestMetrics(true, dispatchFamily(m.buckets))
+func (m *Metrics) InProgram() func(route, class string, took time.Duration) {
+	rm := newRequestMetrics(false, m.names.inProgramFamily(m.buckets))
 	m.register(rm)
 	return func(route, class string, took time.Duration) {
 		rm.count(requestLabels{route, "", class}, int(max(took, 0)))

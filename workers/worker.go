@@ -150,6 +150,9 @@ type Kind struct {
 	Machine []string
 	// Loads reports whether the kind loads a source other than the name of a kind: a path or an address. nil = none.
 	Loads func(source string) bool
+	// Folder reports whether a source with that file name stands for the folder of the file: the model is then named
+	// after the folder. nil = no source.
+	Folder func(file string) bool
 	// File is the name of the file to load from the folder of a model's version in a repository, such as model.onnx;
 	// "" = none.
 	File string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/compat/style"
 	"millrace/config"
 	"millrace/internal/video"
 	"millrace/workers/onnx"
@@ -31,7 +32,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a statusError. Errors are
+// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or the status of a style.StatusError. Errors are
 // written to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := newRoot()
@@ -39,7 +40,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetErr(stderr)
 	c, err := root.ExecuteContextC(ctx)
 	var usage usageError
-	var other statusError
+	var other style.StatusError
 	switch {
 	case err == nil:
 		return 0
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "ffmpeg's last output: %s\n", said)
 	}
 	if errors.As(err, &other) {
-		return other.status
+		return other.Status
 	}
 	return exitFailure
 }
@@ -88,8 +89,6 @@ func newRoot() *cobra.Command {
 		recordCommand(),
 		replayCommand(),
 		compareCommand(),
-		octoaiCommand(),
-		ssfCommand(),
 		inferCommand(),
 		modelsCommand(),
 		keysCommand(),
@@ -107,6 +106,7 @@ func newRoot() *cobra.Command {
 		manCommand(),
 		isolatedCommand(),
 	)
+	root.AddCommand(compatCommands()...)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -105,7 +105,7 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 		heap.Reserve()
 		args, settings.args = atDash(c, args)
 		if len(args) == 1 {
-			if err := mosecDryRun(args[0], settings.args); err != nil {
+			if err := runInstead(args[0], settings.args); err != nil {
 				return err
 			}
 		}
@@ -403,19 +403,7 @@ func (f *flagSettings) root(cfg *server.Config, m workers.Config) error {
 		return usagef("run: serves one program alone, and the configuration has other models: use millrace serve")
 	case program && !others && cfg.Programs.Root == "":
 		cfg.Programs.Root = m.Name
-		if isMosec(m.Source) {
-			if cfg.HTTP == "" {
-				cfg.HTTP = mosecAddress(f.args)
-			}
-			if cfg.Log.Level == "" {
-				cfg.Log.Level = mosecLogLevel(f.args)
-			}
-			last := &cfg.Models[len(cfg.Models)-1]
-			if last.Params == nil {
-				last.Params = stream.Params{}
-			}
-			last.Params["style"] = "mosec" // makes requests wait for the load
-		}
+		configureByProgram(cfg, &cfg.Models[len(cfg.Models)-1], f.args)
 	}
 	return nil
 }

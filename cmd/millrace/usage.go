@@ -25,14 +25,6 @@ func (u usageError) Unwrap() error { return u.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// statusError is a failure with its own exit status.
-type statusError struct {
-	error
-	status int
-}
-
-func (s statusError) Unwrap() error { return s.error }
-
 // wrongUsage returns an argument check whose errors are wrong usage and name the command's arguments.
 func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {

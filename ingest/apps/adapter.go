@@ -25,6 +25,7 @@ import (
 type Options struct {
 	Root         string        // the program whose routes are at the root, too; "" = none
 	Style        string        // that of Root, when it is known before Root is loaded; "" = it is not
+	Styles       []*Style      // of programs that were written for other systems
 	DrainTimeout time.Duration // for the requests in flight at the end; default 20s
 	// Guard answers a request to a program at the root that may not use the server, and reports
 	// true; declared says that the program has a route for it. nil = all may.
@@ -41,6 +42,7 @@ type Options struct {
 type Adapter struct {
 	http     *httpd.Server
 	opts     Options
+	styles   map[string]*Style
 	contexts frames.Contexts
 	requests ingest.Requests[service]
 
@@ -83,7 +85,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 		opts.Log = slog.Default()
 	}
 	a := &Adapter{
-		http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), states: map[string]any{}, warned: map[string]struct{}{},
+		http: h, opts: opts, styles: byName(opts.Styles), contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), states: map[string]any{}, warned: map[string]struct{}{},
 		awaits: map[string]*await{},
 	}
 	a.base, a.cancel = context.WithCancelCause(context.Background())
@@ -159,7 +161,7 @@ func (a *Adapter) atOwn(c *fiber.Ctx) error {
 // root answers a request to the program that is served alone, unless the server has a route
 // for it and the program's style none in its place.
 func (a *Adapter) root(c *fiber.Ctx) error {
-	style := styles[a.opts.Style] // as long as the program is not loaded
+	style := a.styles[a.opts.Style] // as long as the program is not loaded
 	var program *Program
 	if s := a.requests.Service(); s != nil {
 		if m, _, err := s.backend.Models().Model(a.opts.Root, ""); err == nil {
@@ -167,7 +169,7 @@ func (a *Adapter) root(c *fiber.Ctx) error {
 				return c.Next()
 			}
 			a.rootStyle.Store(m.App.Style)
-			style, program = styles[m.App.Style], &Program{Name: a.opts.Root, App: m.App}
+			style, program = a.styles[m.App.Style], &Program{Name: a.opts.Root, App: m.App}
 		}
 	}
 	if style != nil && slices.Contains(style.Root, c.Path()) {
@@ -223,7 +225,7 @@ func (a *Adapter) serve(c *fiber.Ctx, name, path string, alone bool) error {
 		}
 		return x.starting(err)
 	}
-	x.style = styles[x.Program.App.Style]
+	x.style = a.styles[x.Program.App.Style]
 	if x.style == nil {
 		x.style = &Style{}
 	}
@@ -263,13 +265,13 @@ func (x *Exchange) starting(err error) error {
 	}
 	x.a.noModel.Refuse("", err)
 	if s := x.a.requests.Service(); s != nil {
-		if p, none := find(s.backend.Models(), x.Program.Name); none == nil && styles[p.App.Style] != nil {
-			x.Program, x.s, x.style = p, s, styles[p.App.Style]
+		if p, none := find(s.backend.Models(), x.Program.Name); none == nil && x.a.styles[p.App.Style] != nil {
+			x.Program, x.s, x.style = p, s, x.a.styles[p.App.Style]
 			return x.failed(err)
 		}
 	}
-	if of, _ := x.a.rootStyle.Load().(string); x.Program.Name == x.a.opts.Root && styles[of] != nil {
-		x.style = styles[of]
+	if of, _ := x.a.rootStyle.Load().(string); x.Program.Name == x.a.opts.Root && x.a.styles[of] != nil {
+		x.style = x.a.styles[of]
 		return x.failed(err)
 	}
 	return err
@@ -279,8 +281,8 @@ func (x *Exchange) starting(err error) error {
 // when that is not known, all by name.
 func (a *Adapter) starting(name string) (out []*Style) {
 	known := name == a.opts.Root && a.opts.Style != ""
-	for _, of := range slices.Sorted(maps.Keys(styles)) {
-		if s := styles[of]; s.Starting != nil && (!known || of == a.opts.Style) {
+	for _, of := range slices.Sorted(maps.Keys(a.styles)) {
+		if s := a.styles[of]; s.Starting != nil && (!known || of == a.opts.Style) {
 			out = append(out, s)
 		}
 	}
@@ -305,4 +307,18 @@ func (x *Exchange) other(wrong error) error {
 		x.Ctx.Set(fiber.HeaderAllow, strings.Join(method.allowed, ", "))
 	}
 	return x.refuse(nil, wrong)
+}
+
+// Ran passes a run of a batch to the StageCounter of the program whose stage the model is.
+func (a *Adapter) Ran(model string, rows int, gathered, took time.Duration) {
+	i := strings.LastIndexByte(model, '.')
+	if i < 0 {
+		return
+	}
+	a.statesMu.Lock()
+	state, ok := a.states[model[:i]].(StageCounter)
+	a.statesMu.Unlock()
+	if ok {
+		state.Ran(model[i+1:], rows, gathered, took)
+	}
 }

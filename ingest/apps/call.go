@@ -329,8 +329,8 @@ func (a *Answer) fill(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// write makes a, which has no Memory, the reply.
-func (a *Answer) write(c *fiber.Ctx) {
+// Write makes a, which has no Memory, the reply.
+func (a *Answer) Write(c *fiber.Ctx) {
 	a.head(c)
 	c.Response().SetBodyRaw(a.Body)
 }
@@ -406,7 +406,7 @@ func (x *Exchange) refuse(f *stream.Frame, err error) error {
 func (x *Exchange) failed(err error) error {
 	if x.style.Fail != nil {
 		if a := x.style.Fail(x, err); a != nil {
-			a.write(x.Ctx)
+			a.Write(x.Ctx)
 			x.ended(a.Status, err)
 			return nil
 		}
@@ -414,7 +414,7 @@ func (x *Exchange) failed(err error) error {
 	x.ended(httpd.StatusOf(err), err)
 	if told, _ := coded.Told(err); x.Route != nil && x.Route.OpenAI && told == err {
 		a := Answer{Status: httpd.StatusOf(err), ContentType: typeJSON, Body: openAIError(err)}
-		a.write(x.Ctx)
+		a.Write(x.Ctx)
 		return nil
 	}
 	return err

@@ -65,13 +65,13 @@ func (x *Exchange) builtin() (bool, error) {
 		}
 		return true, httpd.Redirect(x.Ctx, "/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)
 	case "/openapi.json":
-		return true, x.document()
+		return true, x.Document()
 	}
 	return false, nil
 }
 
-// document answers with the OpenAPI document of the program.
-func (x *Exchange) document() error {
+// Document answers with the OpenAPI document of the program.
+func (x *Exchange) Document() error {
 	at := "/"
 	if !x.Alone {
 		at = "/apps/" + url.PathEscape(x.Program.Name)

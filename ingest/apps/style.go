@@ -12,8 +12,8 @@ import (
 )
 
 // Style is what programs of one style (stream.App.Style) have besides the routes that they
-// declare. Each style has a file of this package, which registers it in its init. The
-// functions may be nil, and are called concurrently.
+// declare. Options.Styles lists the styles of other systems. The functions may be nil, and are
+// called concurrently.
 type Style struct {
 	Name string
 	// Root are the paths at which a program that is served alone answers in place of the
@@ -53,6 +53,21 @@ type Style struct {
 	// Ended is told of the end of each request to a declared route: the status of its reply, and
 	// its error or nil.
 	Ended func(x *Exchange, status int, err error)
+	// InProgram returns the time for which the program has run a request that was answered.
+	InProgram func(c *fiber.Ctx) (took time.Duration, ok bool)
+	// Access is how clients of a program at the root prove who they are.
+	Access Access
+}
+
+// Access changes the rules of credentials for a server with a program of a style at the root.
+type Access struct {
+	// Open are paths of the server's own routes that need no credentials.
+	Open []string
+	// KeyInQuery says that the key of a client may be in the query, where proxies and histories keep it.
+	KeyInQuery bool
+	// Refused returns the status and the text of the reply to a request without valid credentials. passwords says that
+	// clients can log in with a password only. nil = the server's reply.
+	Refused func(passwords bool) (status int, detail string)
 }
 
 // Answer is a reply that a style makes or changes.
@@ -65,13 +80,16 @@ type Answer struct {
 	Memory      *buf.Buf          // of a Body that Answer has made; released when it is sent
 }
 
-var styles = map[string]*Style{}
-
-func register(s *Style) {
-	if _, twice := styles[s.Name]; twice {
-		panic("apps: style " + s.Name + " is registered twice")
+// byName returns the styles by their names, with the one of the server's own programs.
+func byName(styles []*Style) map[string]*Style {
+	out := map[string]*Style{own.Name: own}
+	for _, s := range styles {
+		if _, twice := out[s.Name]; twice {
+			panic("apps: there are two styles " + s.Name)
+		}
+		out[s.Name] = s
 	}
-	styles[s.Name] = s
+	return out
 }
 
 // Exchange is one request to a program.
@@ -91,6 +109,12 @@ type Exchange struct {
 	style  *Style
 }
 
+// StageCounter is a State that counts the runs of the program's stages.
+type StageCounter interface {
+	// Ran counts a batch: its rows, the time to gather the rows, and the time of the run.
+	Ran(stage string, rows int, gathered, took time.Duration)
+}
+
 // State returns what a style keeps for a program. make is called once for each.
 func (x *Exchange) State(make func() any) any {
 	x.a.statesMu.Lock()
@@ -103,9 +127,31 @@ func (x *Exchange) State(make func() any) any {
 	return s
 }
 
-// awaitReady waits until the program is ready, for a time at most and as long as the client
+// Backend returns the server's models and memory; nil before the adapter serves.
+func (x *Exchange) Backend() ingest.Backend {
+	if x.s == nil {
+		return nil
+	}
+	return x.s.backend
+}
+
+// Draining reports whether the server ends.
+func (x *Exchange) Draining() bool { return x.a.draining() }
+
+// Configured reports whether the configuration gives that style to the program, which is at the root.
+func (x *Exchange) Configured(style string) bool {
+	return x.a.opts.Style == style && x.Program.Name == x.a.opts.Root
+}
+
+// Serve answers the request anew, as the program is now.
+func (x *Exchange) Serve() error { return x.a.serve(x.Ctx, x.Program.Name, x.Path, x.Alone) }
+
+// Refused counts the request as refused because of err before it had a model.
+func (x *Exchange) Refused(err error) { x.a.noModel.Refuse("", err) }
+
+// AwaitReady waits until the program is ready, for a time at most and as long as the client
 // does, and reports whether it is.
-func (x *Exchange) awaitReady(limit time.Duration) bool {
+func (x *Exchange) AwaitReady(limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(x.a.http.Context(x.Ctx, x.a.base), limit)
 	defer cancel()
 	return x.a.awaitReady(ctx, x.Program.Name)

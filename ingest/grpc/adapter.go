@@ -47,6 +47,7 @@ type Options struct {
 	Managing      *accept.Limit // limit of connections at Management; nil = Limit
 	SharedMemory  *shm.Registry // nil: shared memory is turned off
 	Root          string        // the program that is served alone; "" = none
+	Styles        []*Style      // that Root may have
 	Log           *slog.Logger  // default slog.Default()
 	// OpenHealth opens to everybody whether a model is ready.
 	OpenHealth bool

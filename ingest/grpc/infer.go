@@ -37,7 +37,8 @@ var serviceDesc = func() grpc.ServiceDesc {
 func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (out any, err error) {
 	s := srv.(*service)
 	k := newCall()
-	k.app = s.ssfApp()
+	app, style := s.app()
+	k.app = app
 	begun := time.Now()
 	size := 0
 	defer func() {
@@ -56,10 +57,10 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 		return nil, err
 	}
 	if k.forApp != nil {
-		app, in := k.app, k.forApp
+		in := k.forApp
 		k.free()
 		k = nil
-		return s.ssfInfer(ctx, app, in, begun)
+		return s.inferApp(ctx, app, style, in, begun)
 	}
 	r, err := s.infer(ctx, k)
 	if err != nil {

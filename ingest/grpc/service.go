@@ -65,7 +65,7 @@ func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) 
 
 // ModelReady implements the service. An unloaded model is not ready.
 func (s *service) ModelReady(ctx context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
-	if app := s.ssfApp(); app != nil && in.Name == "" {
+	if app, _ := s.app(); app != nil && in.Name == "" {
 		in.Name = app.Name
 	}
 	_, ready, err := s.models(ctx).Model(in.Name, in.Version)

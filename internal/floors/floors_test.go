@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 		want string // a part of the only fault; "" for none
 	}{
 		{"down", imports("server", "millrace/stream", "millrace/ingest/rest", "fmt"), ""},
-		{"up", imports("stream", "millrace/server"), "stream (floor 1) imports server (floor 5)"},
+		{"up", imports("stream", "millrace/server"), "stream (floor 1) imports server (floor 8)"},
 		{"up from a folder below", imports("internal/codec", "millrace/stream"), "internal/codec (floor 0) imports stream (floor 1)"},
 		{"same folder", imports("internal/codec", "millrace/internal/video"), ""},
 		{"a folder with a floor of its own", imports("internal/buf", "millrace/stream/coded"), ""},
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 		{"siblings the other way", imports("ingest/rest", "millrace/workers"), "ingest/rest (floor 3) imports workers (floor 3)"},
 		{"same floor", imports("client", "millrace/batching"), "client (floor 2) imports batching (floor 2)"},
 		{"example embeds the server", imports("examples/embed", "millrace/server", "millrace/client"), ""},
-		{"example imports the command", imports("examples/embed", "millrace/cmd/millrace"), "imports cmd/millrace (floor 7)"},
+		{"example imports the command", imports("examples/embed", "millrace/cmd/millrace"), "imports cmd/millrace (floor 10)"},
 		{"no floor", imports("helpers", "fmt"), "helpers has no floor"},
 		{"imports what has no floor", imports("server", "millrace/helpers"), "helpers has no floor"},
 		{"prefix is not the module", imports("stream", "millrace.example/server"), ""},
@@ -95,6 +95,16 @@ func TestFaults(t *testing.T) {
 		{"long script", one("web/console.js", file{lines: 801}), "web/console.js has 801 lines"},
 		{"long test", one("stream/a_test.go", file{pkg: "stream", doc: doc, lines: 2000, test: true}), ""},
 		{"long generated file", one("stream/a.go", file{pkg: "stream", doc: doc, lines: 2000, generated: true}), ""},
+
+		{"the table of systems", imports("compat", "millrace/compat/ssf", "millrace/compat/style"), ""},
+		{"system and the style", imports("compat/ssf", "millrace/compat/style", "millrace/config"), ""},
+		{"system and system", imports("compat/ssf", "millrace/compat/mosec"), "compat/ssf imports compat/mosec"},
+		{"system and the server", imports("compat/ssf", "millrace/server"), "compat/ssf (floor 6) imports server (floor 8)"},
+		{"core and the style", imports("ingest/apps", "millrace/compat/style"), "ingest/apps (floor 3) imports compat/style (floor 5)"},
+		{"system outside compat", one("stream/a.go", file{pkg: "stream", doc: doc, system: "ssf"}), "stream/a.go names ssf"},
+		{"system in Python outside compat", one("python/millrace/a.py", file{system: "mosec"}), "python/millrace/a.py names mosec"},
+		{"system in compat", one("python/compat/a.py", file{system: "mosec"}), ""},
+		{"system in a test", one("stream/a_test.go", file{pkg: "stream", doc: doc, system: "ssf", test: true}), ""},
 
 		{"synonym", one("stream/a.go", file{pkg: "stream", doc: doc, types: []string{"Frame", "Packet"}}), "what Packet names is called Frame here"},
 	} {

@@ -64,6 +64,9 @@ func read(name string) (file, error) {
 		return file{}, err
 	}
 	f := file{lines: bytes.Count(src, []byte("\n")), test: strings.HasSuffix(name, "_test.go")}
+	if filepath.Ext(name) == ".go" {
+		f.system = string(systems.Find(src))
+	}
 	if filepath.Ext(name) != ".go" {
 		return f, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,15 +25,19 @@ var floor = map[string]int{
 	"tasks":   2, // durable tasks, below their adapter
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
-	"server":   5,
-	"examples": 6,
-	"cmd":      7, // the demo shows an example
-	"tools":    8, // a separate module
+	"compat/style":  5,
+	"compat/octoai": 6, "compat/mosec": 6, "compat/ssf": 6, // the systems whose programs are served
+	"compat":   7, // the table of them
+	"server":   8,
+	"examples": 9,
+	"cmd":      10, // the demo shows an example
+	"tools":    11, // a separate module
 }
 
 // plugins are the folders whose subfolders never import each other, so that each can be added or removed alone. The
 // value lists subfolders that are not plugins but shared by all plugins.
 var plugins = map[string][]string{
+	"compat":  {"style"},
 	"ingest":  {"sources", "sinks", "decoders", "frames", "inference", "shm"},
 	"workers": {"results", "process"},
 }
@@ -46,6 +51,13 @@ var layers = map[string][][]string{
 // scraper may import telemetry, too: the soak tool is not part of the server, and reads the server's metrics like
 // Prometheus.
 const scraper = "tools/soak"
+
+// systems finds the names of other systems whose programs are served. Outside of the folders compat, only tests and
+// examples name them.
+var systems = regexp.MustCompile(`(?i)octoai|mosec|\bssf|Simple Server Framework`)
+
+// mayNameSystems are the folders whose files may name other systems.
+var mayNameSystems = []string{"compat/", "python/compat/", "python/tests/", "examples/migrating/"}
 
 // telemetry may be imported by tracing alone; the other packages have hooks.
 var telemetry = []string{
@@ -80,6 +92,7 @@ type file struct {
 	doc       string   // package comment, "" for none
 	imports   []string // import paths
 	types     []string // exported types declared
+	system    string   // the first name of another system in a file of Go or Python, "" for none
 	lines     int
 	test      bool // ends in _test.go
 	generated bool // carries Go's mark for generated code
@@ -92,6 +105,9 @@ func faults(tree map[string]file) []string {
 	for name, f := range tree {
 		if f.lines > maxLines && !f.test && !f.generated {
 			seen[fmt.Sprintf("%s has %d lines: split it, %d is the limit", name, f.lines, maxLines)] = true
+		}
+		if f.system != "" && !f.test && !slices.ContainsFunc(mayNameSystems, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+			seen[fmt.Sprintf("%s names %s: what another system needs stands in compat or python/compat", name, f.system)] = true
 		}
 		if f.test || !strings.HasSuffix(name, ".go") {
 			continue

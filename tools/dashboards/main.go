@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"millrace/compat"
 	"millrace/tracing"
 )
 
@@ -34,10 +35,20 @@ func write(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
+// requestNames returns the names of the metrics of requests in other systems.
+func requestNames() (out []*tracing.RequestNames) {
+	for _, s := range compat.Styles {
+		if s.Metrics != nil {
+			out = append(out, &s.Metrics.Names)
+		}
+	}
+	return out
+}
+
 // files returns the generated files, by their paths.
 func files() map[string]string {
 	out := map[string]string{
-		"docs/metrics.md":             tracing.Markdown(),
+		"docs/metrics.md":             tracing.Markdown(requestNames()...),
 		"docs/runbooks.md":            runbooks(),
 		"deploy/prometheus/rules.yml": rulesFile(alerts),
 		"deploy/grafana/provisioning/datasources/sources.yml": datasources(),

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -259,28 +258,13 @@ type refusal struct {
 	field              string // the wrong setting or parameter
 }
 
-// ResultCode returns the exit status of Simple Server Framework for the error of a program that could not be started.
-// ok is false for other errors.
-func ResultCode(err error) (code int, ok bool) {
-	// grpc: a configuration unsuitable for gRPC
-	const application, configuration, grpc, requirement = 32, 34, 155, 255
+// RefusalKind returns the kind of the error with which a child refuses to serve. ok is false for other errors.
+func RefusalKind(err error) (kind string, ok bool) {
 	var said *refusal
 	if errors.As(err, &said) {
-		switch n, _ := strconv.Atoi(strings.TrimPrefix(said.kind, "ssf-")); n {
-		// errors of the configuration are found before the start of the application
-		case requirement, configuration, grpc:
-			return n, true
-		}
-		return application, true // of all errors of the module or the startup
+		return said.kind, true
 	}
-	var exit *child.ExitError
-	if errors.As(err, &exit) {
-		if exit.Signal == 0 && exit.Code == requirement {
-			return requirement, true
-		}
-		return application, true
-	}
-	return 0, false
+	return "", false
 }
 
 func (r *refusal) Error() string {

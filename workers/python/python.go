@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"millrace/internal/confine"
@@ -27,6 +28,7 @@ func init() {
 		New:      func() workers.Worker { return process.NewWorker(specOf) },
 		Settings: func() any { return new(settings) },
 		Loads:    loads,
+		Folder:   describes,
 		File:     "model.py",
 		Others:   "parameters",
 		Machine:  []string{"python", "venv"},
@@ -39,7 +41,7 @@ type settings struct {
 	Python string           `yaml:"python" unset:"python3" help:"interpreter (3.9 or newer): a path, or a name in PATH"`
 	Venv   string           `yaml:"venv" path:"file" unset:"none" help:"folder of the virtual environment with the program's interpreter and packages"`
 	Class  string           `yaml:"class" unset:"the only one" help:"class or function to serve, when the file has several"`
-	Style  string           `yaml:"style" unset:"found in the program" words:"millrace octoai mosec ssf" advanced:"yes" help:"the system for which the program was written"`
+	Style  styleName        `yaml:"style" unset:"found in the program" advanced:"yes" help:"the system for which the program was written"`
 	Args   []string         `yaml:"args" example:"--verbose" advanced:"yes" help:"arguments of the program (sys.argv)"`
 	Values []string         `yaml:"parameters" example:"threshold=0.5" help:"parameters of setup, as NAME=VALUE; a JSON value becomes a number, list and so on"`
 	Stage  string           `yaml:"stage" unset:"none" advanced:"yes" help:"stage of a program with several stages; set by the server"`
@@ -59,9 +61,6 @@ func (s *settings) Validate() error {
 	return s.Common.Validate()
 }
 
-// ssfConfig is the file that describes an application of Simple Server Framework.
-const ssfConfig = "ssf_config.yaml"
-
 // loads reports whether source is a program in Python: a .py file, perhaps with :CLASS behind it,
 // MODULE:CLASS, or the description of an application or the folder with it.
 func loads(source string) bool {
@@ -73,10 +72,12 @@ func loads(source string) bool {
 	case ".py":
 		return true
 	case ".yaml", ".yml":
-		return filepath.Base(file) == ssfConfig
+		return describes(filepath.Base(file))
 	}
-	_, err := os.Stat(filepath.Join(file, ssfConfig))
-	return err == nil
+	return slices.ContainsFunc(styles, func(s Style) bool {
+		_, err := os.Stat(filepath.Join(file, s.File))
+		return s.File != "" && err == nil
+	})
 }
 
 // specOf returns what the worker starts.
@@ -118,18 +119,23 @@ func specOf(env *workers.Env) (process.Spec, error) {
 		Path:     interpreter,
 		Args:     []string{"-u", filepath.Join(dir, filepath.FromSlash(files.Child))},
 		Env:      []string{"PYTHONDONTWRITEBYTECODE=1"},
-		Options:  map[string]any{"source": source, "class": s.Class, "style": s.Style, "argv": args, "stage": s.Stage},
+		Options:  map[string]any{"source": source, "class": s.Class, "style": string(s.Style), "argv": args, "stage": s.Stage},
 		Params:   s.parameters(),
 		Settings: &s.Common,
 		Files:    own,
 		Explain:  explain,
 	}
-	options, err := s.ssfOptions(source)
-	if err != nil {
-		return process.Spec{}, err
-	}
-	if options != nil {
-		spec.Options["ssf"] = options
+	for _, of := range styles {
+		if of.Options == nil {
+			continue
+		}
+		options, err := of.Options(source, string(s.Style), s.Args)
+		if err != nil {
+			return process.Spec{}, err
+		}
+		if options != nil {
+			spec.Options[of.Name] = options
+		}
 	}
 	if s.Venv != "" {
 		spec.Env = append(spec.Env, "VIRTUAL_ENV="+s.Venv)

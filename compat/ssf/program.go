@@ -1,36 +1,37 @@
-package python
+package ssf
 
 import (
 	"os"
 	"path/filepath"
 
-	"millrace/internal/ssf"
 	"millrace/stream"
 	"millrace/workers"
 )
 
-// ssfOptions returns what the child is told of an application of Simple Server Framework: its
-// configuration file, and the options of its command line, which are the program's arguments. It
-// is nil for another program.
-func (s *settings) ssfOptions(source string) (map[string]any, error) {
+// configFile is the name of the file that describes an application.
+const configFile = "ssf_config.yaml"
+
+// childOptions returns what the child gets of an application: the configuration file, and the options of the command
+// line, which are the arguments of the program. It returns nil for another program.
+func childOptions(source, chosen string, args []string) (map[string]any, error) {
 	file := workers.SourceFile(source)
 	if st, err := os.Stat(file); err == nil && st.IsDir() {
-		file = filepath.Join(file, ssfConfig)
+		file = filepath.Join(file, configFile)
 	}
-	if s.Style != "ssf" && (s.Style != "" || filepath.Base(file) != ssfConfig) {
+	if chosen != name && (chosen != "" || filepath.Base(file) != configFile) {
 		return nil, nil
 	}
 	if _, err := os.Stat(file); err != nil {
-		if s.Style == "ssf" || file == source {
+		if chosen == name || file == source {
 			return nil, stream.Errorf(stream.NotFound, "source", "%w", err)
 		}
 		return nil, nil // a folder with another program
 	}
-	options, err := ssf.Parse(s.Args)
+	options, err := Parse(args)
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "args", "are those of gc-ssf: %w", err)
 	}
-	config, err := ssf.Read(file)
+	config, err := Read(file)
 	if err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%w", err)
 	}

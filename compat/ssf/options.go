@@ -67,7 +67,7 @@ var commands = []string{"init", "build", "run", "package", "test", "publish", "d
 // it returns once flags has parsed what Arguments returns.
 func Flags(flags *pflag.FlagSet) *Options {
 	o := &Options{flags: flags}
-	flags.StringVarP(&o.Config, "config", "c", "ssf_config.yaml", "the application's configuration file")
+	flags.StringVarP(&o.Config, "config", "c", configFile, "the application's configuration file")
 	flags.StringVarP(&o.API, "api", "a", FastAPI, "fastapi: HTTP; grpc: gRPC")
 	flags.StringVar(&o.ModifyConfig, "modify-config", "", "fields of the configuration to change: field=value;field[0]=value")
 	flags.StringVar(&o.FileLogLevel, "file-log-level", "DEBUG", "level of the log file; the log has one level, see --stdout-log-level")

@@ -1,4 +1,4 @@
-package main
+package ssf
 
 import (
 	"bytes"
@@ -15,62 +15,61 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"millrace/compat/style"
 	"millrace/config"
+	"millrace/internal/child"
 	"millrace/internal/heap"
-	"millrace/internal/setting"
-	"millrace/internal/ssf"
 	"millrace/python"
-	"millrace/server"
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/workers"
-	programs "millrace/workers/process"
+	"millrace/workers/process"
 )
 
-const ssfExamples = `  millrace ssf --config ssf_config.yaml init build run
-  millrace ssf run -p 8100 --replicate-application 2 --key secret
-  millrace ssf --config app/ssf_config.yaml run --api grpc --port 8200`
-
-func ssfCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "ssf [OPTION...] COMMAND...",
-		Short: "Serve an application written for Simple Server Framework",
-		Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
+var command = style.Command{
+	Use:   "ssf [OPTION...] COMMAND...",
+	Short: "Serve an application written for Simple Server Framework",
+	Long: `Serve an application written for Simple Server Framework, with the options of the framework's command gc-ssf. The commands
 are init (removes the files of build), build (calls the application's build), and run. When init or build fails, the exit
 status is the result code. Further settings of this server are variables, such as MILLRACE_ORIGINS: millrace config --all lists them. docs/migrating.md has the differences.`,
-		Example:            ssfExamples,
-		DisableFlagParsing: true, // an option may have several values, and commands may be anywhere
-	}
-	options := ssf.Flags(c.Flags())
-	c.RunE = func(c *cobra.Command, args []string) error {
-		rest, commands, unknown, err := ssf.Arguments(c.Flags(), args)
+	Example: `  millrace ssf --config ssf_config.yaml init build run
+  millrace ssf run -p 8100 --replicate-application 2 --key secret
+  millrace ssf --config app/ssf_config.yaml run --api grpc --port 8200`,
+	Begin: begin,
+}
+
+// begin adds the options, and returns the function that runs the commands. An option may have several values, and commands
+// may be anywhere, so that Arguments sorts the arguments before they are parsed.
+func begin(flags *pflag.FlagSet) func(*style.Call) error {
+	options := Flags(flags)
+	return func(c *style.Call) error {
+		rest, commands, unknown, err := Arguments(flags, c.Args)
 		if err != nil {
-			return usageError{err}
+			return style.UsageError{Err: err}
 		}
 		options.Unknown = unknown
-		c.DisableFlagParsing = false
-		if err := c.ParseFlags(rest); err != nil {
-			return flagError(c, err)
+		if helped, err := c.Parse(rest); helped || err != nil {
+			return err
 		}
-		if help, _ := c.Flags().GetBool("help"); help {
-			return c.Help()
-		}
-		if err := options.Check(c.Flags().Args(), commands); err != nil {
-			return usageError{err}
+		if err := options.Check(flags.Args(), commands); err != nil {
+			return style.UsageError{Err: err}
 		}
 		if len(options.Commands) == 0 {
 			return usagef("ssf: has no command: want init, build or run")
 		}
-		return runSSF(c, options, args)
+		return run(c, options)
 	}
-	return c
 }
 
-// runSSF runs the commands. args are the unparsed options.
-func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
-	app, err := readSSF(o)
+func usagef(format string, args ...any) error {
+	return style.UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+// run runs the commands.
+func run(c *style.Call, o *Options) error {
+	app, err := readApplication(o)
 	if err != nil {
 		return err
 	}
@@ -83,62 +82,80 @@ func runSSF(c *cobra.Command, o *ssf.Options, args []string) error {
 		return nil
 	}
 	heap.Reserve()
-	cfg, err := app.server(o, args)
+	cfg, err := app.server(c, o)
 	if err != nil {
 		return err
 	}
-	s, err := serveConfig(c, cfg, nil, func(err error) error { return err })
-	var failed error
-	if s != nil {
-		failed = s.RootFailure()
-	}
-	return ssfStatus(err, failed)
+	failed, err := c.Serve(cfg)
+	return withStatus(err, failed)
 }
 
-// Exit statuses of Simple Server Framework: any failure in a started application, and an unusable configuration.
+// Exit statuses of Simple Server Framework.
 const (
-	ssfApplicationError = 32
-	ssfConfigError      = 34
+	applicationStatus = 32  // an application that was started fails
+	configStatus      = 34  // the configuration cannot be used
+	grpcStatus        = 155 // gRPC cannot carry what the configuration describes
+	requirementStatus = 255 // a package is missing
 )
 
-// ssfStatus returns the exit status of run. err ended the server, or is nil; failed is the application's failure
-// while served, or nil.
-func ssfStatus(err, failed error) error {
+// withStatus adds the exit status of run to err, the error that ended the server, or nil. failed is the last failure of the
+// application while it was served, or nil.
+func withStatus(err, failed error) error {
 	if failed != nil {
 		if err == nil {
-			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w", ssfApplicationError, failed)
+			err = fmt.Errorf("the application has failed while it was served: exit status %d. Its last failure: %w", applicationStatus, failed)
 		}
-		return statusError{err, ssfApplicationError}
+		return style.StatusError{Err: err, Status: applicationStatus}
 	}
-	if code, ok := programs.ResultCode(err); ok {
-		return statusError{err, code}
+	if code, ok := resultCode(err); ok {
+		return style.StatusError{Err: err, Status: code}
 	}
 	return err
 }
 
-// ssfApp is an application.
-type ssfApp struct {
+// resultCode returns the exit status of Simple Server Framework for the error of a program that could not be started. ok is
+// false for other errors.
+func resultCode(err error) (code int, ok bool) {
+	if kind, ok := process.RefusalKind(err); ok {
+		switch n, _ := strconv.Atoi(strings.TrimPrefix(kind, "ssf-")); n {
+		case requirementStatus, configStatus, grpcStatus: // errors in the configuration are found before the application starts
+			return n, true
+		}
+		return applicationStatus, true // all errors of the application's module and startup
+	}
+	var exit *child.ExitError
+	if errors.As(err, &exit) {
+		if exit.Signal == 0 && exit.Code == requirementStatus {
+			return requirementStatus, true
+		}
+		return applicationStatus, true
+	}
+	return 0, false
+}
+
+// application is an application.
+type application struct {
 	file   string // absolute
-	config ssf.Section
+	config Section
 	id     string
 	start  time.Duration // maximum time of the startup
 	venv   string        // the folder of its virtual environment; "" = none
 }
 
-func readSSF(o *ssf.Options) (*ssfApp, error) {
+func readApplication(o *Options) (*application, error) {
 	file, err := filepath.Abs(o.Config)
 	if err != nil {
 		return nil, err
 	}
-	a := &ssfApp{file: file, id: "untitled", start: 10 * time.Minute}
-	if a.config, err = ssf.Read(file); err != nil {
+	a := &application{file: file, id: "untitled", start: 10 * time.Minute}
+	if a.config, err = Read(file); err != nil {
 		err = fmt.Errorf("--config: %w", err)
 		if !errors.Is(err, fs.ErrNotExist) {
-			err = statusError{err, ssfConfigError}
+			err = style.StatusError{Err: err, Status: configStatus}
 		}
 		return nil, err
 	}
-	section, _ := a.config.Get("application").(ssf.Section)
+	section, _ := a.config.Get("application").(Section)
 	if id := section.Get("id"); id != nil {
 		a.id = fmt.Sprint(id)
 	}
@@ -159,8 +176,8 @@ func readSSF(o *ssf.Options) (*ssfApp, error) {
 	return a, nil
 }
 
-// build runs init and build with the code that serves applications.
-func (a *ssfApp) build(c *cobra.Command, o *ssf.Options, steps []string) error {
+// build runs init and build, by the code that serves applications.
+func (a *application) build(c *style.Call, o *Options, steps []string) error {
 	interpreter := "python3"
 	if a.venv != "" {
 		interpreter = filepath.Join(a.venv, "bin", "python")
@@ -173,23 +190,26 @@ func (a *ssfApp) build(c *cobra.Command, o *ssf.Options, steps []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(c.Context(), interpreter, "-c", "import sys; sys.path[:0] = sys.argv[1:3]; from millrace import _ssf_build; sys.exit(_ssf_build.main())", filepath.Join(dir, "stand_ins"), dir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.OutOrStdout(), c.ErrOrStderr()
+	cmd := exec.CommandContext(c.Context, interpreter, "-c", "import sys; sys.path[:0] = sys.argv[1:3]; from millrace import _ssf_build; sys.exit(_ssf_build.main())", filepath.Join(dir, "stand_ins"), dir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), c.Out, c.Err
 	cmd.Env = append(config.WithoutSecrets(os.Environ()), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var exit *exec.ExitError
 	switch err := cmd.Run(); {
 	case errors.As(err, &exit) && exit.Exited():
-		return statusError{fmt.Errorf("%s: ended with the result code %d", strings.Join(steps, " "), exit.ExitCode()), exit.ExitCode()}
+		return style.StatusError{
+			Err:    fmt.Errorf("%s: ended with the result code %d", strings.Join(steps, " "), exit.ExitCode()),
+			Status: exit.ExitCode(),
+		}
 	case err != nil:
 		return fmt.Errorf("%s: %w", strings.Join(steps, " "), err)
 	}
 	return nil
 }
 
-// server returns the configuration of the server for the application.
-func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err error) {
+// server returns the configuration of the server that runs the application.
+func (a *application) server(c *style.Call, o *Options) (cfg config.Config, err error) {
 	for _, name := range config.UnknownEnv(os.Environ()) {
 		fmt.Fprintf(os.Stderr, "millrace: %s is not a setting and was ignored\n", name)
 	}
@@ -200,7 +220,7 @@ func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err e
 		return cfg, usagef("%s: ssf serves one application alone: use millrace serve for several models", config.EnvModels)
 	}
 	at := func(port int) string { return net.JoinHostPort(o.Host, strconv.Itoa(port)) }
-	if o.API == ssf.GRPC {
+	if o.API == GRPC {
 		if cfg.GRPC = at(o.Port); tracing.WithMetrics {
 			cfg.Metrics.Address = at(next(o.Port))
 		}
@@ -219,7 +239,9 @@ func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err e
 	if o.PrometheusDisabled && tracing.WithMetrics {
 		cfg.Metrics.Address = config.Off
 	}
-	cfg.Metrics.SSF = tracing.WithMetrics
+	if tracing.WithMetrics {
+		cfg.Parts = withNames(cfg.Parts)
+	}
 	given := func(name string) bool { return o.Given(name) }
 	if given("prometheus-endpoint") {
 		cfg.Metrics.Path = "/" + strings.TrimPrefix(o.PrometheusEndpoint, "/")
@@ -245,15 +267,15 @@ func (a *ssfApp) server(o *ssf.Options, args []string) (cfg server.Config, err e
 	if o.EnableCORS && len(cfg.Origins) == 0 {
 		return cfg, usagef("--enable-cors-middleware: list the origins whose pages may use the server: MILLRACE_ORIGINS=http://localhost:3000,...")
 	}
-	m, err := a.model(o, args)
+	m, err := a.model(o, c.Args)
 	if err != nil {
 		return cfg, err
 	}
 	cfg.Models = []workers.Config{m}
 	cfg.Programs.Root, cfg.Programs.Exit, cfg.Programs.Failure = m.Name, &o.StopOnError, o.StopOnError
-	cfg.Version = version
+	cfg.Version = c.Version
 	cfg = cfg.WithDefaults()
-	return cfg, setting.Join(cfg.Validate(), checkReachable(cfg))
+	return cfg, cfg.Validate()
 }
 
 // next returns the following port; for 0, any free port, next returns 0.
@@ -275,14 +297,14 @@ func restartsOf(failures int) int {
 }
 
 // model returns the model of the application.
-func (a *ssfApp) model(o *ssf.Options, args []string) (workers.Config, error) {
+func (a *application) model(o *Options, args []string) (workers.Config, error) {
 	argv, err := json.Marshal(args)
 	if err != nil {
 		return workers.Config{}, err
 	}
 	seconds := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) + "s" }
 	m := workers.Config{Name: a.id, Source: a.file, Kind: "python", Params: stream.Params{
-		"style": "ssf", "args": string(argv), "watchdog.period": seconds(float64(o.WatchdogReadyPeriod)), "watchdog.request_average": int64(o.WatchdogRequestAverage),
+		"style": name, "args": string(argv), "watchdog.period": seconds(float64(o.WatchdogReadyPeriod)), "watchdog.request_average": int64(o.WatchdogRequestAverage),
 	}}
 	if o.WatchdogRequestThreshold > 0 {
 		m.Params["watchdog.request_threshold"] = seconds(o.WatchdogRequestThreshold)

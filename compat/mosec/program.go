@@ -1,4 +1,4 @@
-package main
+package mosec
 
 import (
 	"fmt"
@@ -13,22 +13,25 @@ import (
 
 	"millrace/config"
 	"millrace/python"
+	"millrace/stream"
+	"millrace/workers"
 )
 
-// mosecImport matches an import of mosec in a program.
-var mosecImport = regexp.MustCompile(`(?m)^[ \t]*(from|import)[ \t]+mosec\b`)
+// importLine is the line by which a program uses mosec.
+var importLine = regexp.MustCompile(`(?m)^[ \t]*(from|import)[ \t]+mosec\b`)
 
-// isMosec reports whether a source is a program written for mosec.
-func isMosec(source string) bool {
+// isProgram reports whether a source is a program that was written for mosec.
+func isProgram(source string) bool {
 	if filepath.Ext(source) != ".py" {
 		return false
 	}
 	text, err := os.ReadFile(source)
-	return err == nil && mosecImport.Match(text)
+	return err == nil && importLine.Match(text)
 }
 
-// mosecOption returns an option of a mosec program: from the arguments, or else from the variable MOSEC_NAME.
-func mosecOption(args []string, name string) (value string) {
+// option returns an option of such a program: from its arguments, or else from the
+// variable MOSEC_NAME.
+func option(args []string, name string) (value string) {
 	value = os.Getenv("MOSEC_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	for i, a := range args {
 		if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
@@ -40,9 +43,10 @@ func mosecOption(args []string, name string) (value string) {
 	return value
 }
 
-// mosecAddress returns the listening address set by the arguments or variables of a mosec program, or "".
-func mosecAddress(args []string) string {
-	host, port := mosecOption(args, "address"), mosecOption(args, "port")
+// address returns where the arguments of such a program want the server to listen, if
+// they do.
+func address(args []string) string {
+	host, port := option(args, "address"), option(args, "port")
 	if host == "" && port == "" {
 		return ""
 	}
@@ -55,10 +59,10 @@ func mosecAddress(args []string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// mosecLogLevel returns the log level, for a mosec program and for the server, set by the program's options; "" is
-// the server's default.
-func mosecLogLevel(args []string) string {
-	level := mosecOption(args, "log-level")
+// logLevel returns which lines of such a program, and of the server, its arguments want in
+// the log; "" is the server's default.
+func logLevel(args []string) string {
+	level := option(args, "log-level")
 	switch {
 	case slices.Contains(args, "--debug") || os.Getenv("MOSEC_DEBUG") != "":
 		return "debug"
@@ -70,14 +74,31 @@ func mosecLogLevel(args []string) string {
 	return "" // also for values that the program refuses
 }
 
-// mosecDryRun replaces this process by a mosec program whose arguments ask for a dry run or for help, since neither
-// needs a server.
-func mosecDryRun(source string, args []string) error {
+// configure listens where the program's arguments say, with their level of the log.
+func configure(cfg *config.Config, m *workers.Config, args []string) {
+	if !isProgram(m.Source) {
+		return
+	}
+	if cfg.HTTP == "" {
+		cfg.HTTP = address(args)
+	}
+	if cfg.Log.Level == "" {
+		cfg.Log.Level = logLevel(args)
+	}
+	if m.Params == nil {
+		m.Params = stream.Params{}
+	}
+	m.Params["style"] = name // so that requests wait until it is loaded
+}
+
+// dryRun runs such a program in place of this process if it is asked for a dry run or for
+// its help, which need no server.
+func dryRun(source string, args []string) error {
 	asked := os.Getenv("MOSEC_DRY_RUN") != ""
 	for _, a := range args {
 		asked = asked || a == "--dry-run" || a == "--help" || a == "-h"
 	}
-	if !asked || !isMosec(source) {
+	if !asked || !isProgram(source) {
 		return nil
 	}
 	interpreter, err := exec.LookPath("python3")
