@@ -1,7 +1,7 @@
-// Package python carries the files of the Python package millrace and of the stand-ins for
-// modules of other systems, which child processes of the kind python run.
+// Package python carries the files of the Python package millrace, and in the folder compat the modules of other systems.
+// Child processes of the kind python run them.
 //
-// It owns where they are unpacked. It must not know who starts the processes.
+// It owns where the files are unpacked. It must not know who starts the processes.
 package python
 
 import (
@@ -18,12 +18,15 @@ import (
 	"millrace/internal/cachedir"
 )
 
-//go:embed all:millrace all:stand_ins
+//go:embed all:millrace all:compat
 var files embed.FS
 
 // Child is the path, in the folder that Unpack returns, of the file that a child process
 // runs.
 const Child = "millrace/_child.py"
+
+// Compat is the path, in the folder that Unpack returns, of the folder with the modules of other systems.
+const Compat = "compat"
 
 // Unpack writes the files below dir, into a folder named after their digest, unless they are
 // there already, and returns the folder. dir "" is cachedir.Dir: what is there is run, so that

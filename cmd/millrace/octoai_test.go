@@ -189,7 +189,7 @@ func TestOctoaiExamples(t *testing.T) {
 // Programs that use octoai.client get the service's replies and errors.
 func TestOctoaiClient(t *testing.T) {
 	s := serveOctoai(t, octoai(t, filepath.Join(octoaiFolder, "hello"), nil, "run", "--port", "0"))
-	stands, err := filepath.Abs("../../python/stand_ins")
+	stands, err := filepath.Abs("../../python/compat")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func dryRun(source string, args []string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "stand_ins")
+	path := filepath.Join(dir, python.Compat)
 	if before := os.Getenv("PYTHONPATH"); before != "" {
 		path += string(os.PathListSeparator) + before
 	}

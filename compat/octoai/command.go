@@ -45,7 +45,7 @@ func run(c *style.Call) error {
 	if err != nil {
 		return err
 	}
-	paths := []string{filepath.Join(dir, "stand_ins"), dir}
+	paths := []string{filepath.Join(dir, python.Compat), dir}
 	if before := os.Getenv("PYTHONPATH"); before != "" {
 		paths = append(paths, before)
 	}

@@ -64,7 +64,7 @@ func read(name string) (file, error) {
 		return file{}, err
 	}
 	f := file{lines: bytes.Count(src, []byte("\n")), test: strings.HasSuffix(name, "_test.go")}
-	if filepath.Ext(name) == ".go" {
+	if ext := filepath.Ext(name); ext == ".go" || ext == ".py" {
 		f.system = string(systems.Find(src))
 	}
 	if filepath.Ext(name) != ".go" {

@@ -27,7 +27,7 @@ def start():
                % ((sys.executable,) + tuple(sys.version_info[:3]) + OLDEST))
     package = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(package)
-    sys.path[:] = [os.path.join(root, "stand_ins"), root] + [p for p in sys.path if os.path.abspath(p) != package]
+    sys.path[:] = [os.path.join(root, "compat"), root] + [p for p in sys.path if os.path.abspath(p) != package]
     unwritten = sys.dont_write_bytecode
     sys.dont_write_bytecode = False  # of our own modules, which are in a folder of ours
     from millrace._loop import main

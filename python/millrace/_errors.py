@@ -13,7 +13,7 @@ CODES = frozenset((
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_STAND_INS = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "stand_ins") + os.sep
+_COMPAT = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "compat") + os.sep
 
 
 class Error(Exception):
@@ -65,6 +65,6 @@ def user_traceback(error: BaseException, limit: int = 16384) -> str:
 
 def _ours(filename: str) -> bool:
     """Reports whether a file is of the runtime or of the interpreter's own library."""
-    if filename.startswith((_PACKAGE, _STAND_INS, "<frozen ")):
+    if filename.startswith((_PACKAGE, _COMPAT, "<frozen ")):
         return True
     return filename.startswith(_LIBRARY) and "-packages" + os.sep not in filename

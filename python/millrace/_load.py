@@ -1,7 +1,7 @@
 """Imports or runs a program and finds out for which system it was written.
 
-Each style has a module with a function `find(source) -> Application | None`, which returns None for programs that
-are not its own: _ssf, _mosec, _octoai, and _services, which takes what the others leave.
+Each style has a module with a function `find(source) -> Application | None`, which returns None for programs of other
+styles. The package millrace_compat has the modules of other systems; _services takes the remaining programs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from ._errors import LoadError, describe
-
-STYLES = ("ssf", "mosec", "octoai", "services")
 
 _PACKAGES = {"yaml": "PyYAML", "cv2": "opencv-python", "PIL": "Pillow", "sklearn": "scikit-learn", "skimage": "scikit-image",
              "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "google.protobuf": "protobuf"}
@@ -117,7 +115,7 @@ def _own_places() -> int:
     """Returns the number of our own folders that are first in sys.path."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     n = 0
-    while n < len(sys.path) and sys.path[n] in (root, os.path.join(root, "stand_ins")):
+    while n < len(sys.path) and sys.path[n] in (root, os.path.join(root, "compat")):
         n += 1
     return n
 
@@ -130,6 +128,17 @@ def missing(source: str, error: ModuleNotFoundError) -> LoadError:
                      f"`{sys.executable} -m pip install {package}`, or set the model's `python` or `venv` to where it is", "not_found")
 
 
+def _finders() -> dict[str, str]:
+    """Returns the modules with a function find by their styles, in the order in which they are asked."""
+    try:
+        from millrace_compat import STYLES
+    except ModuleNotFoundError as e:
+        if e.name != "millrace_compat":
+            raise
+        STYLES = ()  # in an installed package
+    return {**{style: "millrace_compat." + style for style in STYLES}, "services": "millrace._services"}
+
+
 def load(source: str, argv: list[str] | None = None, options: dict[str, Any] | None = None) -> Any:
     """Returns the application of a program. options: class (or function), style, stage, and those of a style.
 
@@ -137,19 +146,16 @@ def load(source: str, argv: list[str] | None = None, options: dict[str, Any] | N
     """
     program = Source(source, argv, options)
     wanted = str(program.options.get("style") or "")
+    finders = _finders()
     if wanted == "millrace":
         wanted = "services"
-    if wanted and wanted not in STYLES:
-        raise LoadError(f"style: {wanted!r} is not a style: want millrace, octoai, mosec or ssf")
+    if wanted and wanted not in finders:
+        names = ["millrace", *(name for name in reversed(finders) if name != "services")]
+        want = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        raise LoadError(f"style: {wanted!r} is not a style: want {want}")
     try:
-        for style in (wanted,) if wanted else STYLES:
-            try:
-                module = importlib.import_module("millrace._" + style)
-            except ModuleNotFoundError as e:
-                if e.name != "millrace._" + style:
-                    raise
-                continue
-            found = module.find(program)
+        for style in (wanted,) if wanted else finders:
+            found = importlib.import_module(finders[style]).find(program)
             if found is not None:
                 return found
     except LoadError:

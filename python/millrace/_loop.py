@@ -186,8 +186,9 @@ class Loop:
             message["message"] = f"{where}the program ended its process (exit code {error.code})"
         else:
             message["message"] = where + describe(error)
-            if isinstance(code := getattr(error, "result_code", None), int):  # of Simple Server Framework
-                message["kind"] = f"ssf-{code}"
+            failure_kind = getattr(self.application, "failure_kind", None)
+            if failure_kind is not None and (kind := failure_kind(error)):
+                message["kind"] = kind
         if isinstance(cause, FileNotFoundError) and isinstance(cause.filename, str) and not os.path.isabs(cause.filename):
             message["message"] += f". The working directory is {os.getcwd()}: set the model's `dir`, or begin the path with os.path.dirname(__file__)"
         if cause is not error or not isinstance(error, LoadError):

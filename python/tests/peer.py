@@ -331,6 +331,6 @@ class TestCase(unittest.TestCase):
                     print(repr(e) if type(e) is not LoadError else str(e).replace("\\n", " "))
         """)
         done = subprocess.run([sys.executable, "-c", program], input=json.dumps(named), capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.join(ROOT, "stand_ins"), ROOT, *path])})
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.join(ROOT, "compat"), ROOT, *path])})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()

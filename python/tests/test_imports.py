@@ -7,7 +7,8 @@ import graphlib
 import pathlib
 import unittest
 
-PACKAGE = pathlib.Path(__file__).parent.parent / "millrace"
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGES = (ROOT / "millrace", ROOT / "compat" / "millrace_compat")
 
 
 def imports(path: pathlib.Path, modules: set[str]) -> set[str]:
@@ -21,13 +22,20 @@ def imports(path: pathlib.Path, modules: set[str]) -> set[str]:
 
 class TestImports(unittest.TestCase):
     def test_no_circles(self) -> None:
-        files = {p.stem: p for p in PACKAGE.glob("*.py") if p.stem != "__init__"}
-        self.assertIn("_types", files)
-        graph = {name: imports(path, set(files)) for name, path in files.items()}
-        try:
-            list(graphlib.TopologicalSorter(graph).static_order())
-        except graphlib.CycleError as e:
-            self.fail(f"modules import each other in a circle: {' -> '.join(e.args[1])}")
+        for package in PACKAGES:
+            files = {p.stem: p for p in package.glob("*.py") if p.stem != "__init__"}
+            self.assertGreater(len(files), 5)
+            graph = {name: imports(path, set(files)) for name, path in files.items()}
+            try:
+                list(graphlib.TopologicalSorter(graph).static_order())
+            except graphlib.CycleError as e:
+                self.fail(f"modules import each other in a circle: {' -> '.join(e.args[1])}")
+
+    def test_systems_apart(self) -> None:
+        """The modules of one other system import none of another."""
+        for path in PACKAGES[1].glob("*.py"):
+            found = imports(path, {p.stem for p in PACKAGES[1].glob("*.py")})
+            self.assertEqual({n for n in found if n.partition("_")[0] != path.stem.partition("_")[0]}, set(), path.name)
 
 
 class TestHints(unittest.TestCase):

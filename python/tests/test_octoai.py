@@ -119,7 +119,7 @@ class TestService(TestCase):
         answer = child.call("infer", {"prompt": "x", "times": -1})
         self.assertEqual(answer["error"]["message"], "infer: RuntimeError: times is negative")
         self.assertIn("service.py", answer["error"]["traceback"])
-        self.assertNotIn("_octoai", answer["error"]["traceback"])
+        self.assertNotIn("millrace_compat", answer["error"]["traceback"])
         self.assertEqual(self.output(child, "infer", {"prompt": "x"}), "xx")
 
     def test_endpoints(self) -> None:
@@ -495,7 +495,7 @@ class TestCommands(TestCase):
 
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
         """Runs it in the folder of the test."""
-        path = os.pathsep.join([os.path.join(ROOT, "stand_ins"), ROOT])
+        path = os.pathsep.join([os.path.join(ROOT, "compat"), ROOT])
         return subprocess.run([sys.executable, "-m", "octoai.server", *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
                               env={**os.environ, "PYTHONPATH": path, **(environment or {})})
 
@@ -612,7 +612,7 @@ class TestTypes(unittest.TestCase):
         hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in hide)
         program = f"import sys\n{hidden}from octoai.types import *\n" + text
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "stand_ins")})
+                              env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "compat")})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 

@@ -8,9 +8,9 @@ import textwrap
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [p for p in (os.path.join(ROOT, "stand_ins"), ROOT) if p not in sys.path]
+sys.path[:0] = [p for p in (os.path.join(ROOT, "compat"), ROOT) if p not in sys.path]
 
-from millrace import _ssf, _ssf_config  # noqa: E402
+from millrace_compat import ssf as _ssf, ssf_config as _ssf_config  # noqa: E402
 from millrace._errors import LoadError  # noqa: E402
 
 ARGS = {"api": "fastapi", "key": None, "replicate_application": 1, "fastapi_replicate_server": 1, "modify_config": None}

@@ -61,7 +61,7 @@ class Server:
             DryRunner(self._router).run()
             return
         try:
-            from millrace import _mosec
+            from millrace_compat import mosec as _mosec
         except ImportError:
             raise RuntimeError("this mosec is Millrace's stand-in: run the program by `millrace run PROGRAM.py`") from None
         _mosec.serve(self)

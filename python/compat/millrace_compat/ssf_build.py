@@ -18,12 +18,12 @@ logger = logging.getLogger("ssf")
 def main() -> int:
     """Runs the steps and returns the result code of the last one."""
     from ssf.application_interface import results
-    from . import _ssf_config
+    from . import ssf_config
     given = json.load(sys.stdin)
     level = str(given["args"].get("stdout_log_level") or "INFO")
     logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
-        config = _ssf_config.read(given["config"], given["file"], given["args"])
+        config = ssf_config.read(given["config"], given["file"], given["args"])
         code = results.RESULT_OK
         for step in given["steps"]:
             logger.info("%s of %s", step, config.application.id)
@@ -54,7 +54,7 @@ def build(config: Any) -> int:
     """Calls the application's build, and says how to install what it declares."""
     from ssf.application_interface.results import SSFException, SSFExceptionApplicationError
     from ssf.application_interface.utils import temporary_cwd
-    from ._ssf import instance
+    from .ssf import instance
     command = install(config)
     if command:
         logger.info("the application declares packages, which are not installed here: if they are missing, run %s", command)

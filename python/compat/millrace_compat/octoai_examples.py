@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from . import _octoai_schema as schemas
+from . import octoai_schema as schemas
 
 # The smallest files of their kind: a PNG picture of one pixel, and a WAV file of one sample.
 _PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="

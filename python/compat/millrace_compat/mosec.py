@@ -23,12 +23,12 @@ import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Iterator
 
-from . import _loop
-from ._application import Batch, Request, current
-from ._errors import LoadError
+from millrace import _loop
+from millrace._application import Batch, Request, current
+from millrace._errors import LoadError
 
 if TYPE_CHECKING:
-    from ._load import Source
+    from millrace._load import Source
 
 _environment: dict[str, str] = {}  # before the program ran
 _stage: dict[str, Any] | None = None  # that the program is run for; None: for itself

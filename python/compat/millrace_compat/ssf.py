@@ -18,8 +18,8 @@ import types as python_types
 from typing import Any
 from urllib.parse import parse_qs
 
-from . import _ssf_openapi
-from ._errors import LoadError, describe, user_traceback
+from . import ssf_openapi
+from millrace._errors import LoadError, describe, user_traceback
 
 NAMES = ("ssf_config.yaml", "ssf_config.yml")
 
@@ -34,11 +34,11 @@ def find(program: Any) -> Application | None:
             raise LoadError(f"{program.path} was not read by the server: this is a fault of it")
         return None
     from ssf.application_interface.results import SSFException
-    from . import _ssf_config
-    from ._load import missing
+    from . import ssf_config
+    from millrace._load import missing
     hello = program.options.get("hello") or {}
     try:
-        config = _ssf_config.read(given["config"], given["file"], given.get("args") or {})
+        config = ssf_config.read(given["config"], given["file"], given.get("args") or {})
         return Application(config, hello.get("instance") or 0)
     except SSFException as e:
         if isinstance(e.__cause__, ModuleNotFoundError):
@@ -61,7 +61,7 @@ class Endpoint:
     """An endpoint's inputs and outputs."""
 
     def __init__(self, config: Any, application: Any):
-        from . import _ssf_types as types
+        from . import ssf_types as types
         self.config, self.path = config, f"/v{config.version}/{config.id}"
         self.types, self.prefix = types, application.id + "_"
         self.files = [p for p in config.inputs if p.dtype == types.FILE]
@@ -258,7 +258,7 @@ class Application:
         routes = [{"method": "POST", "path": e.path, "endpoint": e.path} for e in self.endpoints.values()]
         return {
             "inputs": [], "outputs": [], "any": True, "batch": False, "max_batch": a.max_batch_size,
-            "app": {"style": "ssf", "routes": routes, "openapi": _ssf_openapi.document(self.config, self.endpoints.values()),
+            "app": {"style": "ssf", "routes": routes, "openapi": ssf_openapi.document(self.config, self.endpoints.values()),
                     "extra": {"application": a.id}},
         }
 
@@ -274,6 +274,11 @@ class Application:
     def close(self) -> None:
         """Implements Application."""
         self._ok(self.interface.shutdown(), "shutdown")
+
+    def failure_kind(self, error: BaseException) -> str | None:
+        """Returns the kind of an error of describe or setup: its result code, which the command's exit status is."""
+        code = getattr(error, "result_code", None)
+        return f"ssf-{code}" if isinstance(code, int) else None
 
     def _ok(self, code: Any, method: str) -> None:
         if code != self.results.RESULT_OK:
@@ -371,7 +376,7 @@ def _result(code: Any, results: Any) -> str:
 
 def search_path(application: Any) -> None:
     """Adds the application's folders to the path: syspaths, that of its module, that of its configuration."""
-    from ._load import _own_places
+    from millrace._load import _own_places
     folders = [os.path.abspath(os.path.join(application.dir, p)) for p in application.syspaths]
     folders += [application.file_dir, application.dir]
     at = _own_places()

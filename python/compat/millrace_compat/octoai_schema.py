@@ -15,7 +15,7 @@ from octoai import types as octoai_types
 from octoai._model import PYDANTIC
 from octoai.service import ResponseAnalytics
 
-from ._errors import LoadError
+from millrace._errors import LoadError
 
 REFERENCE = "#/components/schemas/"
 
@@ -168,8 +168,8 @@ if PYDANTIC:
 
 
 else:
-    from . import _types
-    from ._plain import plain
+    from millrace import _types
+    from millrace._plain import plain
 
     class Schema:  # type: ignore[no-redef]
         """The inputs and the output of one method."""

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 from ssf.application_interface import config as c
 from ssf.application_interface.results import SSFExceptionApplicationConfigError as ConfigError
 
-from millrace import _ssf_types as types
+from . import ssf_types as types
 
 _NAME = re.compile(r"[A-Za-z0-9_.~-]+")
 _LEAVES = (int, float, str, bool, type(None))

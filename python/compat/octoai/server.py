@@ -103,7 +103,7 @@ def _run(options: Any) -> int:
 
 def _do(options: Any) -> int:
     _find_package()
-    from millrace import _octoai
+    from millrace_compat import octoai as _octoai
     from millrace._errors import LoadError
     from millrace._load import Source
 
@@ -126,7 +126,7 @@ def _do(options: Any) -> int:
     elif options.command == "api-schema":
         _put(json.dumps(application.openapi(), indent=2), options.output_file)
     else:
-        from millrace import _octoai_examples as examples
+        from millrace_compat import octoai_examples as examples
 
         made = examples.template(application.endpoints["infer"], options.format)
         _put(json.dumps(made._asdict(), indent=2) if options.no_render else examples.render(made), options.output_file)

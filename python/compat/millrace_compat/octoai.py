@@ -15,9 +15,9 @@ import time
 from types import ModuleType
 from typing import Any, Callable
 
-from . import _forms
-from ._application import current
-from ._errors import LoadError, user_traceback
+from millrace import _forms
+from millrace._application import current
+from millrace._errors import LoadError, user_traceback
 
 TIME_HEADER = "octoai-inference-time-ms"
 """The header of a reply by which the server learns how long the method has run. It is not sent to the client."""
@@ -107,7 +107,7 @@ class Endpoint:
     """A method of a service, and its route."""
 
     def __init__(self, name: str, method: Callable):
-        from . import _octoai_schema as schemas
+        from . import octoai_schema as schemas
 
         self.name, self.method = name, method
         self.form = name == FORM_METHOD
@@ -128,7 +128,7 @@ class Endpoint:
     @property
     def media_type(self) -> str:
         """The content type of its requests."""
-        from . import _octoai_schema as schemas
+        from . import octoai_schema as schemas
 
         if not self.form:
             return "application/json"
@@ -137,7 +137,7 @@ class Endpoint:
 
     def arguments(self, request: Any) -> dict[str, Any]:
         """Returns the arguments of a request's body. Raises Invalid, Malformed or FormError."""
-        from . import _octoai_schema as schemas
+        from . import octoai_schema as schemas
 
         if self.form:
             return self._form(dict(_forms.read(request.body, request.call.content_type)))
@@ -146,7 +146,7 @@ class Endpoint:
     def _form(self, fields: dict[str, Any]) -> dict[str, Any]:
         from octoai.types import File
 
-        from . import _octoai_schema as schemas
+        from . import octoai_schema as schemas
 
         arguments, wrong = {}, []
         for p in self.schema.parameters:
@@ -206,7 +206,7 @@ class Application:
 
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI document."""
-        from . import _octoai_openapi as openapi
+        from . import octoai_openapi as openapi
 
         return openapi.document(self.service, list(self.endpoints.values()))
 
@@ -228,7 +228,7 @@ class Application:
 
     def answer(self, request: Any) -> None:
         """Answers one request."""
-        from . import _octoai_schema as schemas
+        from . import octoai_schema as schemas
 
         if request.call is None:
             request.fail("this model has routes only: call it at /infer", "unsupported")
@@ -262,7 +262,7 @@ class Application:
     def _wait(self, awaitable: Any) -> Any:
         """Returns the result of a coroutine, in the one event loop of the process: what it has made stays there for the next request."""
         if self._loop is None:
-            from ._events import new_loop  # with asyncio, which takes a third of a child's start
+            from millrace._events import new_loop  # with asyncio, which takes a third of a child's start
             self._loop = new_loop()
         return self._loop.run_until_complete(_value(awaitable))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from . import _octoai_schema as schemas
+from . import octoai_schema as schemas
 
 _ERRORS: dict[str, Any] = {
     "ValidationError": {
