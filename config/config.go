@@ -63,7 +63,10 @@ type Config struct {
 
 	File    string // from which it was read, "" = none
 	Version string // of the program, empty = "dev"; not in the file
-	Clip    []byte // an MP4 for streaming in the console, nil = none; not in the file
+	// OwnProcess says that the process is the server's alone: Run limits Go's heap by memory.budget, and makes a small
+	// heap larger, so that the garbage collector runs seldom; not in the file.
+	OwnProcess bool
+	Clip       []byte // an MP4 for streaming in the console, nil = none; not in the file
 }
 
 type Auth struct {

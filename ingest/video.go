@@ -3,7 +3,6 @@ package ingest
 import (
 	"time"
 
-	"millrace/internal/heap"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -19,17 +18,12 @@ type VideoMemory struct {
 // Charge takes n bytes for an ffmpeg. Charge also lowers the limit of this process's heap, so that the heap and
 // ffmpeg together stay within the budget. The error is buf.ErrBudget or buf.ErrShare.
 func (m VideoMemory) Charge(n int64) error {
-	err := m.Pool.ChargeTo(n, m.Share, m.Account.Memory())
-	if err == nil {
-		heap.Outside(n)
-	}
-	return err
+	return m.Pool.ChargeOutside(n, m.Share, m.Account.Memory())
 }
 
 // Refund returns the n bytes of a Charge, when the ffmpeg has ended.
 func (m VideoMemory) Refund(n int64) {
-	heap.Outside(-n)
-	m.Pool.RefundFrom(n, m.Share, m.Account.Memory())
+	m.Pool.RefundOutside(n, m.Share, m.Account.Memory())
 }
 
 // ChargeDecoding returns a function that charges a client for the processor time of the client's ffmpeg

@@ -31,7 +31,7 @@ func openAccess(s *Server) (*access.Access, error) {
 		Open: open, Key: key, Keys: c.Auth.Keys, Users: c.Auth.Users, ClientCA: c.TLS.ClientCA, Roles: c.Auth.Roles, Sessions: c.Auth.Sessions,
 		Module: access.ModuleOptions{Python: c.Auth.Python, File: c.Auth.Module, Env: config.WithoutSecrets(os.Environ())},
 		OIDC:   access.OIDCOptions{Issuer: c.Auth.OIDC.Issuer, Audience: c.Auth.OIDC.Audience, UserClaim: c.Auth.OIDC.UserClaim, RolesClaim: c.Auth.OIDC.RolesClaim},
-		Quotas: c.Quotas, Limit: s.limit, Memory: s.memory, Log: s.log,
+		Quotas: c.Quotas, Limit: s.limit, Memory: s.memory, Turns: s.turns, Log: s.log,
 	}
 	if c.Audit != "" {
 		lines, err := s.observe.openAudit(c.Audit)

@@ -25,7 +25,6 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/child"
 	"millrace/internal/confine"
-	"millrace/internal/heap"
 	"millrace/internal/httpd"
 	"millrace/internal/processors"
 	"millrace/internal/role"
@@ -56,6 +55,7 @@ type Server struct {
 	version     string
 	log         *slog.Logger
 	memory      *buf.Pool
+	turns       *processors.Turns // of long computations
 	models      *workers.Manager
 	repository  *repository.Repository
 	polled      polled // the changes of the repository
@@ -108,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
-		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget),
+		cfg: cfg, version: cmp.Or(cfg.Version, "dev"), memory: buf.NewPool(cfg.Memory.Budget), turns: processors.NewTurns(processors.Count()),
 		life:     newLifecycle(),
 		limit:    &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 		managing: &accept.Limit{Max: max(connections/managingShare, leastManaging), PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
@@ -144,7 +144,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
+		Memory: s.memory, Turns: s.turns, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository, Programs: s.confined, Public: publicOnly(cfg),
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
@@ -211,6 +211,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.warnMemory()
 	defer processors.Double()()
+	if s.cfg.OwnProcess {
+		heap := processors.OwnHeap(s.cfg.Memory.Budget)
+		defer heap.Close()
+		s.memory.OnOutside(heap.Outside)
+	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
@@ -285,7 +290,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // warnMemory logs a memory budget above the memory of the machine or the container.
 func (s *Server) warnMemory() {
-	limit, where := heap.MemoryLimit()
+	limit, where := processors.MemoryLimit()
 	if budget := s.cfg.Memory.Budget; limit > 0 && budget > limit {
 		s.log.Warn("the memory budget is more than the server may use: it may be killed before it refuses anything; lower the budget", "setting", "memory.budget", "budget", budget, "limit", limit, "of", where)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/sources"
-	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -44,7 +43,7 @@ func (s *Server) status() client.Status {
 	now := time.Now()
 	st := client.Status{
 		Version: s.version, State: s.stateWord(), Time: now, Started: s.life.created, UptimeSeconds: now.Sub(s.life.created).Seconds(),
-		Process: processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{}, Streams: map[string]int{},
+		Process: s.processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{}, Streams: map[string]int{},
 		Models: []client.ModelStatus{},
 	}
 	m := s.memory.Stats()
@@ -116,8 +115,8 @@ func counted[K ~string](all map[K]uint64) map[string]uint64 {
 // runtime.ReadMemStats.
 const heapBytes = "/memory/classes/heap/objects:bytes"
 
-func processStatus() client.ProcessStatus {
-	p := client.ProcessStatus{Processors: processors.Real(), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
+func (s *Server) processStatus() client.ProcessStatus {
+	p := client.ProcessStatus{Processors: s.turns.Count(), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
 	heap := []metrics.Sample{{Name: heapBytes}}
 	metrics.Read(heap)
 	if heap[0].Value.Kind() == metrics.KindUint64 {

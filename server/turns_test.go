@@ -10,8 +10,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/bulk"
 	"millrace/internal/processors"
+	"millrace/server"
 )
 
 // TestLongTextsTakeTurns: while the most long texts are being read or written, all further long texts wait, over each
@@ -56,9 +56,10 @@ func TestLongTextsTakeTurns(t *testing.T) {
 			return err
 		},
 	}
-	room := max(processors.Real()-1, 1)
+	turns := server.Turns(s)
+	room := max(turns.Count()-1, 1)
 	for range room {
-		if !bulk.Begin(bulk.Least) {
+		if !turns.Begin(processors.LongText) {
 			t.Fatal("nothing takes turns")
 		}
 	}
@@ -79,7 +80,7 @@ func TestLongTextsTakeTurns(t *testing.T) {
 		t.Errorf("%d did not wait", n)
 	}
 	for range room {
-		bulk.End()
+		turns.End()
 	}
 	for range long {
 		if e := <-ends; e.err != nil {

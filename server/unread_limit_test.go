@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"millrace/internal/heap"
 )
 
 // unreading is the number of clients in TestUnreadAnswers.
@@ -38,7 +36,7 @@ func TestUnreadAnswersInLittleMemory(t *testing.T) {
 		return
 	}
 	cfg := unreadConfig(256 << 20)
-	heap.Limit(cfg.Memory.Budget)
+	cfg.OwnProcess = true
 	s, stop := runWith(t, cfg)
 	const room = 1 << 30 // Go does not return address space
 	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: mapped(t) + room, Max: mapped(t) + room}); err != nil {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/bulk"
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/workers/results"
@@ -49,13 +48,6 @@ func (g *Group) startBeside() {
 	}
 }
 
-// While other goroutines wait for processors, decoding beside the workers uses a quarter of each decoding goroutine's
-// time.
-const (
-	decodeSlice = time.Millisecond
-	decodePause = 3 * time.Millisecond
-)
-
 // decodeBeside decodes heavy frames until none waits. The goroutines of all groups together decode
 // no more at once than decoders has places.
 func (g *Group) decodeBeside() {
@@ -63,7 +55,7 @@ func (g *Group) decodeBeside() {
 	prep, stages, err := g.tools()
 	defer prep.close()
 	if err == nil {
-		prep.decoder.Pace = &codec.Pace{Others: &bulk.Others, Slice: decodeSlice, Pause: decodePause}
+		prep.decoder.Pace = g.turns.Pace()
 	}
 	for err == nil {
 		select {
@@ -101,7 +93,7 @@ func (g *Group) decodeBeside() {
 
 // decodeHeavy prepares a heavy request before its batch is formed.
 func (g *Group) decodeHeavy(r *stream.Request, prep *preparer, stages *results.Chain) {
-	defer bulk.Occupy()()
+	defer g.turns.Occupy()()
 	if r.Outcome() != stream.Pending || stages != nil && stages.Before(r) {
 		r.Unbind()
 		return

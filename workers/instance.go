@@ -12,6 +12,7 @@ import (
 	"millrace/batching"
 	"millrace/internal/codec"
 	"millrace/internal/confine"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -24,6 +25,7 @@ type common struct {
 	pixels      codec.Limits
 	programs    *confine.Programs // Env.Programs
 	decoding    *buf.Pool         // for the memory of picture decoding
+	turns       *processors.Turns // ManagerOptions.Turns
 	decoders    chan struct{}     // has a place for each heavy frame that is decoded at once, of all groups
 	hooks       Hooks
 	model       *stream.Model          // as clients see it; nil until the first instance has started

@@ -24,7 +24,8 @@ import (
 // ManagerOptions are the arguments of NewManager.
 type ManagerOptions struct {
 	Memory *buf.Pool
-	Pixels codec.Limits // of pictures; decoding takes memory from Memory
+	Pixels codec.Limits      // of pictures; decoding takes memory from Memory
+	Turns  *processors.Turns // give way to the decoding of large pictures; nil = there are none
 	Log    *slog.Logger
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 	// Programs confines workers that are child processes; nil = the workers have all rights of this process.
@@ -148,7 +149,7 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, processors.Real()/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
+	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, opts.Turns.Count()/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
 	m.endpoints.Store(&map[string]*endpoint{})
 	return m
 }

@@ -6,17 +6,20 @@ import (
 	"image/png"
 	"testing"
 
-	"millrace/internal/bulk"
 	"millrace/internal/codec"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
 
 // decodingProbe is asked for memory when a picture is decoded.
-type decodingProbe struct{ seen []int } // occupied processors
+type decodingProbe struct {
+	turns *processors.Turns
+	seen  []int // numbers of occupied processors
+}
 
 func (p *decodingProbe) Charge(int64) error {
-	p.seen = append(p.seen, bulk.Occupied())
+	p.seen = append(p.seen, p.turns.Occupied())
 	return nil
 }
 
@@ -29,22 +32,22 @@ func TestDecodingOccupiesAProcessor(t *testing.T) {
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
 		t.Fatal(err)
 	}
-	g := &Group{mem: buf.NewPool(0)}
+	turns := processors.NewTurns(2)
+	g := &Group{mem: buf.NewPool(0), common: common{turns: turns}}
 	g.model = &stream.Model{Image: &stream.ImageSpec{Width: 4, Height: 4, Color: "GRAY", Layout: "NHWC"}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 4, 1}}}}
 	prep, err := newPreparer(g.model, codec.Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := &decodingProbe{}
+	probe := &decodingProbe{turns: turns}
 	prep.decoder.Memory = probe
-	before := bulk.Occupied()
 	r := &stream.Request{Frame: stream.Frame{Codec: stream.PNG, Payload: picture.Bytes()}}
 	g.decodeHeavy(r, prep, nil)
 	if r.Row == nil {
 		t.Fatal("the picture was not decoded")
 	}
 	r.Row.Release()
-	if len(probe.seen) != 1 || probe.seen[0] != before+1 || bulk.Occupied() != before {
-		t.Errorf("%d processors were occupied before, %v meanwhile, %d afterwards", before, probe.seen, bulk.Occupied())
+	if len(probe.seen) != 1 || probe.seen[0] != 1 || turns.Occupied() != 0 {
+		t.Errorf("%v processors were occupied meanwhile, %d afterwards", probe.seen, turns.Occupied())
 	}
 }

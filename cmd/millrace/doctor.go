@@ -114,7 +114,7 @@ type doctor struct {
 
 // examine makes all checks.
 func (d *doctor) examine(ctx context.Context) {
-	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg(), libwebp())
+	d.found = append(d.found, processorsUsed(), d.memory(), d.openFiles(), d.onnx(), turbojpeg(), libwebp())
 	d.found = append(d.found, ffmpegSymptoms(ctx)...)
 	d.found = append(d.found, sandbox(ctx, d.cfg.Sandbox), d.programs(ctx), hardware(ctx, d.cfg.Sources.HWAccel))
 	d.found = append(d.found, clock())

@@ -23,14 +23,14 @@ import (
 	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/confine"
-	"millrace/internal/heap"
+	"millrace/internal/processors"
 	"millrace/internal/video"
 	"millrace/server"
 	"millrace/workers"
 )
 
-// processors says how many processors the server may use.
-func processors() symptom {
+// processorsUsed says how many processors the server may use.
+func processorsUsed() symptom {
 	usable, all := runtime.GOMAXPROCS(0), runtime.NumCPU()
 	if usable < all {
 		return symptom{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all), "raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
@@ -41,7 +41,7 @@ func processors() symptom {
 // memory compares memory.budget with the memory of the machine and the container.
 func (d *doctor) memory() symptom {
 	const what = "memory"
-	limit, where := heap.MemoryLimit()
+	limit, where := processors.MemoryLimit()
 	budget := d.cfg.Memory.Budget
 	switch {
 	case limit == 0:

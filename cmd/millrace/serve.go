@@ -19,7 +19,6 @@ import (
 	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/internal/child"
-	"millrace/internal/heap"
 	"millrace/internal/setting"
 	"millrace/internal/textfile"
 	"millrace/server"
@@ -102,7 +101,6 @@ func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	c.Flags().StringVar(&settings.python, "python", "", "interpreter of SOURCE, and of a file that replaces it (models swap): a path or a name in PATH")
 	settings.alone = alone
 	c.RunE = func(c *cobra.Command, args []string) error {
-		heap.Reserve()
 		args, settings.args = atDash(c, args)
 		if len(args) == 1 {
 			if err := runInstead(args[0], settings.args); err != nil {
@@ -127,8 +125,7 @@ func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Confi
 	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
 		return nil, named(err)
 	}
-	heap.Limit(cfg.Memory.Budget)
-	cfg.Clip = spotter.Clip
+	cfg.Clip, cfg.OwnProcess = spotter.Clip, true
 	rotate := make(chan os.Signal, 1)
 	signal.Notify(rotate, syscall.SIGHUP)
 	defer signal.Stop(rotate)

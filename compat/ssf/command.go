@@ -20,7 +20,6 @@ import (
 	"millrace/compat/style"
 	"millrace/config"
 	"millrace/internal/child"
-	"millrace/internal/heap"
 	"millrace/python"
 	"millrace/stream"
 	"millrace/tracing"
@@ -81,7 +80,6 @@ func run(c *style.Call, o *Options) error {
 	if !slices.Contains(o.Commands, "run") {
 		return nil
 	}
-	heap.Reserve()
 	cfg, err := app.server(c, o)
 	if err != nil {
 		return err

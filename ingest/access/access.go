@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"millrace/internal/accept"
+	"millrace/internal/processors"
 	"millrace/internal/role"
 	"millrace/internal/textfile"
 	"millrace/stream"
@@ -56,9 +57,10 @@ type Options struct {
 	Sessions time.Duration // how long a session lasts (auth.session_time)
 
 	Quotas Quotas
-	Audit  *Audit        // nil = no audit log
-	Limit  *accept.Limit // knows the trusted proxies; nil = all addresses share one account
-	Memory *buf.Pool     // charged for hashing passwords
+	Audit  *Audit            // nil = no audit log
+	Limit  *accept.Limit     // knows the trusted proxies; nil = all addresses share one account
+	Memory *buf.Pool         // charged for hashing passwords
+	Turns  *processors.Turns // give way to the hashing of passwords; nil = there are none
 	Log    *slog.Logger
 }
 
@@ -87,7 +89,7 @@ func New(o Options) (*Access, error) {
 		}
 	}
 	if o.Users != "" {
-		if a.users, err = OpenUsers(o.Users, textfile.LogFailed(o.Log, "auth.users")); err != nil {
+		if a.users, err = OpenUsers(o.Users, o.Turns, textfile.LogFailed(o.Log, "auth.users")); err != nil {
 			return nil, bad("auth.users", err)
 		}
 	}

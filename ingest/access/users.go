@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"millrace/internal/bulk"
 	"millrace/internal/processors"
 	"millrace/internal/role"
 	"millrace/internal/textfile"
@@ -97,6 +96,7 @@ func WithoutUser(users []User, name string) (kept []User, removed bool) {
 type Users struct {
 	file  *textfile.Watched[map[string]*known]
 	turns chan struct{}
+	long  *processors.Turns // of long computations
 }
 
 // maxHashing is the most passwords hashed at once.
@@ -104,13 +104,13 @@ const maxHashing = 2
 
 // hashingAtOnce returns the number of passwords hashed at once. A hash runs in four threads on as many processors, so
 // that a machine with few processors hashes a single password at a time.
-func hashingAtOnce() int { return max(1, min(maxHashing, processors.Real()/2)) }
+func hashingAtOnce(processors int) int { return max(1, min(maxHashing, processors/2)) }
 
 // OpenUsers reads a file. When the file cannot be read again, the users stay and failed is called with the error; when
 // the file can be read again, failed is called with nil.
-func OpenUsers(path string, failed func(error)) (*Users, error) {
+func OpenUsers(path string, long *processors.Turns, failed func(error)) (*Users, error) {
 	file, err := watch(path, usersByName, failed)
-	return &Users{file, make(chan struct{}, hashingAtOnce())}, err
+	return &Users{file, make(chan struct{}, hashingAtOnce(long.Count())), long}, err
 }
 
 func usersByName(text []byte, path string) (map[string]*known, error) {
@@ -155,7 +155,7 @@ func (u *Users) Authenticate(ctx context.Context, name, password string, now tim
 	case <-ctx.Done():
 		return nil, stream.Errorf(stream.Timeout, "", "many passwords are being checked: try again later")
 	}
-	defer bulk.Occupy()() // other long computations yield
+	defer u.long.Occupy()() // long computations give way
 	refund, err := charge(h.bytes())
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/bulk"
+	"millrace/internal/processors"
 	"millrace/internal/role"
 	"millrace/stream"
 )
@@ -62,7 +61,7 @@ func TestUsers(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	u, err := OpenUsers(path, func(err error) { t.Error(err) })
+	u, err := OpenUsers(path, nil, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,16 +114,15 @@ func TestHashingIsBounded(t *testing.T) {
 	if err := WriteUsers(path, []User{{Name: "a", Password: hashWith(hashing{4 << 10, 4, 1}, "x"), Grant: Grant{Roles: []string{"infer"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: maxHashing, 64: maxHashing} {
-		t.Run(fmt.Sprint(processors), func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-			hashingIsBounded(t, path, want)
+	for count, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: maxHashing, 64: maxHashing} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			hashingIsBounded(t, path, processors.NewTurns(count), want)
 		})
 	}
 }
 
-func hashingIsBounded(t *testing.T, path string, want int) {
-	u, err := OpenUsers(path, func(err error) { t.Error(err) })
+func hashingIsBounded(t *testing.T, path string, turns *processors.Turns, want int) {
+	u, err := OpenUsers(path, turns, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +132,8 @@ func hashingIsBounded(t *testing.T, path string, want int) {
 		all.Go(func() {
 			_, _ = u.Authenticate(t.Context(), "a", "y", time.Now(), func(int64) (func(), error) {
 				n := now.Add(1)
-				if bulk.Occupied() < int(n) {
-					t.Errorf("%d passwords are hashed, and %d processors occupied", n, bulk.Occupied())
+				if turns.Occupied() < int(n) {
+					t.Errorf("%d passwords are hashed, and %d processors occupied", n, turns.Occupied())
 				}
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				}
@@ -144,8 +142,8 @@ func hashingIsBounded(t *testing.T, path string, want int) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); int(n) > want || n == 0 || bulk.Occupied() != 0 {
-		t.Errorf("%d passwords were hashed at once, want %d; %d processors are occupied afterwards", n, want, bulk.Occupied())
+	if n := most.Load(); int(n) > want || n == 0 || turns.Occupied() != 0 {
+		t.Errorf("%d passwords were hashed at once, want %d; %d processors are occupied afterwards", n, want, turns.Occupied())
 	}
 	for range want {
 		u.turns <- struct{}{}

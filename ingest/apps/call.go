@@ -372,7 +372,7 @@ func (x *Exchange) send(a *Answer, r *stream.Result) {
 			keep.packed = b
 			return b.Bytes()
 		}
-		if packed, ok := httpd.Pack(c, len(data), lease, bytes.NewReader(data)); ok {
+		if packed, ok := httpd.Pack(c, x.a.http.Turns(), len(data), lease, bytes.NewReader(data)); ok {
 			c.Response().Header.Set(fiber.HeaderContentEncoding, packed.Coding)
 			data = packed.Body
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,7 +23,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/child"
-	"millrace/internal/heap"
+	"millrace/internal/processors"
 	"millrace/internal/testneeds"
 	"millrace/internal/video"
 	"millrace/internal/video/videotest"
@@ -698,10 +697,11 @@ func TestDecodersGiveWay(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
 	t.Setenv("GOMEMLIMIT", "")
-	heap.Limit(1 << 30)
-	defer heap.Limit(math.MaxInt64)
+	heap := processors.OwnHeap(1 << 30)
+	defer heap.Close()
 	whole := debug.SetMemoryLimit(-1)
 	r := newRig(t, stream.VP9, stream.Every)
+	r.mem.OnOutside(heap.Outside)
 	r.feed(0, videotest.Chunks(t, "vp9", 64, 48, 1)[0])
 	r.ended(1)
 	if got, want := niceOf(t), min(20-own+video.ClientNice, 19); !slices.Equal(got, []int{want}) {

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
-	"millrace/internal/bulk"
 	"millrace/internal/oip"
+	"millrace/internal/processors"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/stream/coded"
@@ -19,9 +19,9 @@ func TakesText(m *stream.Model) bool { return m.Image == nil && !m.Any && len(m.
 // Text turns the payload of f, a text message for a model of TakesText, into the frame's inputs. A JSON object with
 // names of inputs is a generate request; for a model with a single BYTES input, any other text is the input's only
 // element. The new memory replaces f.Lease, also after an error. Without memory, the error wraps buf.ErrBudget.
-func Text(f *stream.Frame, m *stream.Model, pool *buf.Pool) error {
-	if bulk.Begin(len(f.Payload)) {
-		defer bulk.End()
+func Text(f *stream.Frame, m *stream.Model, pool *buf.Pool, turns *processors.Turns) error {
+	if turns.Begin(len(f.Payload)) {
+		defer turns.End()
 	}
 	if m.TakesBytes() && !namesInput(f.Payload, m) {
 		f.Codec = stream.Opaque

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
+	"millrace/internal/processors"
 	"millrace/stream"
 )
 
@@ -52,6 +53,7 @@ type call struct {
 	isBinary func(i int) bool // k.binary
 	room     httpd.Room
 	alloc    func(n int) []byte
+	turns    *processors.Turns // of long texts
 
 	head   []byte     // the JSON of the reply, or the JSON between large tensors
 	pieces oip.Pieces // the whole JSON in pieces
@@ -132,6 +134,7 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 	if version != "" {
 		version = model.Version // unlike the path, valid after the handler
 	}
+	k.turns = a.http.Turns()
 	k.Use(s.gate.Memory(), accept.MemoryOf(c.Context().Conn()))
 	context := f.TraceContext
 	f, err = frame(a, c, model)

@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
-	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -83,8 +82,8 @@ func (k *call) decode(body []byte, jsonLen int, limits oip.Limits) error {
 	if n < 0 {
 		n = len(body)
 	}
-	if bulk.Begin(n) {
-		defer bulk.End()
+	if k.turns.Begin(n) {
+		defer k.turns.End()
 	}
 	return oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, limits)
 }

@@ -15,7 +15,6 @@ import (
 
 	"millrace/ingest/frames"
 	"millrace/ingest/rest/request"
-	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -131,8 +130,8 @@ func (k *call) encode() (err error) {
 
 // begin makes the whole JSON of a short reply, or begins with the pieces of a long reply.
 func (k *call) begin() (done bool, err error) {
-	if bulk.Begin(oip.TextSize(&k.Response, k.isBinary)) {
-		defer bulk.End()
+	if k.turns.Begin(oip.TextSize(&k.Response, k.isBinary)) {
+		defer k.turns.End()
 	}
 	if oip.TextBound(&k.Response, k.isBinary) <= oip.PieceSize {
 		k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
@@ -141,7 +140,7 @@ func (k *call) begin() (done bool, err error) {
 		}
 		return true, err
 	}
-	k.head, err = k.pieces.Begin(k.head, &k.Response, k.isBinary)
+	k.head, err = k.pieces.Begin(k.turns, k.head, &k.Response, k.isBinary)
 	return false, err
 }
 
@@ -196,7 +195,7 @@ func (k *call) pack(c *fiber.Ctx) bool {
 	if len(c.Request().Header.Peek(fiber.HeaderAcceptEncoding)) == 0 {
 		return false
 	}
-	packed, ok := httpd.Pack(c, k.size, k.alloc, k)
+	packed, ok := httpd.Pack(c, k.turns, k.size, k.alloc, k)
 	if !ok {
 		return false
 	}

@@ -10,7 +10,6 @@ import (
 	"millrace/ingest/frames"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
-	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -102,7 +101,7 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	if len(body) == 0 {
 		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send a generate request in JSON")
 	}
-	text, fields, err := generate(body, m)
+	text, fields, err := q.generated(body, m)
 	if err != nil {
 		return f, err
 	}
@@ -117,10 +116,10 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	return q.Frame(m)
 }
 
-// generate calls frames.Generate. Long computations take turns (package bulk).
-func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
-	if bulk.Begin(len(body)) {
-		defer bulk.End()
+// generated calls frames.Generate in a turn.
+func (k *call) generated(body []byte, m *stream.Model) ([]byte, []string, error) {
+	if k.turns.Begin(len(body)) {
+		defer k.turns.End()
 	}
 	return frames.Generate(body, m)
 }
@@ -158,8 +157,8 @@ func (q *asked) answer(r *stream.Result) (err error) {
 		return err
 	}
 	q.Response.NotFinite = true // events carry JSON
-	if bulk.Begin(oip.TextSize(&q.Response, oip.Never)) {
-		defer bulk.End()
+	if q.turns.Begin(oip.TextSize(&q.Response, oip.Never)) {
+		defer q.turns.End()
 	}
 	if n := oip.TextBound(&q.Response, oip.Never); n > maxUncharged {
 		q.written()

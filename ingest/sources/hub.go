@@ -86,7 +86,7 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		Open: func(ctx context.Context) (Reader, error) {
 			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox, Programs: h.programs}
 			// Several threads are of use to one file while processors are idle.
-			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Real()) }
+			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(processors.Count()) }
 			if i.PublicOnly {
 				env.Allow = Public
 			}

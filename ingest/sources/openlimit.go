@@ -16,7 +16,7 @@ type openLimit chan struct{}
 // openHold is the longest time an opening keeps its place.
 const openHold = 3 * time.Second
 
-func newOpenLimit() openLimit { return make(openLimit, 2*processors.Real()) }
+func newOpenLimit() openLimit { return make(openLimit, 2*processors.Count()) }
 
 // enter waits for a place. leave, which may be called several times, frees the place. An error is ctx's cause.
 func (g openLimit) enter(ctx context.Context) (leave func(), err error) {

@@ -13,6 +13,7 @@ import (
 	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
 	"millrace/ingest/ws/v1"
+	"millrace/internal/processors"
 	"millrace/internal/wire"
 )
 
@@ -78,7 +79,7 @@ type protocols struct {
 	contexts *frames.Contexts
 }
 
-func newProtocols(o Options) protocols {
+func newProtocols(o Options, turns *processors.Turns) protocols {
 	contexts := &frames.Contexts{Log: o.Log}
 	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Hardware: o.Hardware, Sandbox: o.Sandbox, Log: o.Log})
 	var subprotocols []string
@@ -88,7 +89,7 @@ func newProtocols(o Options) protocols {
 		}
 	}
 	conns := conn.NewRegistry(conn.Options{
-		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
+		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Turns: turns, Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
 		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox, MaxTime: o.MaxDecodeTime, Log: o.Log},

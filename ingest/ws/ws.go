@@ -23,7 +23,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 // New returns the adapter and registers the adapter's routes; the routes answer 503 until Serve is called.
 func New(h *httpd.Server, o Options) *Adapter {
 	o = o.withDefaults()
-	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address, protocols: newProtocols(o)}}
+	a := &Adapter{serving: make(chan struct{}), router: router{http: h, address: o.Address, protocols: newProtocols(o, h.Turns())}}
 	a.register(h.App)
 	return a
 }

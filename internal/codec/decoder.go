@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"image"
 	"time"
+
+	"millrace/internal/processors"
 )
 
 // maxScratch bounds the scratch memory that a Decoder keeps between pictures and that no Memory counts: the excess,
@@ -30,7 +32,7 @@ type Decoder struct {
 	Drawn time.Duration
 
 	// Pace, if not nil, slows decoding down. The pauses do not count in Limits.MaxTime.
-	Pace *Pace
+	Pace *processors.Pace
 
 	frame    []byte
 	axes     [maxAxes]axis
@@ -57,6 +59,18 @@ type Memory interface {
 
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
+
+// pause slows decoding down, and has the picture last as much longer as the pause. PNG and JPEG are paced between rows,
+// JPEG of several scans between rows of a scan, too. Other pictures that Go decodes are paced between two reads of their
+// bytes, and WebP of libwebp is not paced.
+func (d *Decoder) pause() {
+	if d.Pace == nil {
+		return
+	}
+	if took := d.Pace.Step(); !d.deadline.IsZero() {
+		d.deadline = d.deadline.Add(took)
+	}
+}
 
 // Close frees the scratch memory. Close may be called twice, and the Decoder may be used again afterwards.
 func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory, Pace: d.Pace} }
@@ -98,7 +112,7 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 		d.deadline = time.Now().Add(d.Limits.MaxTime)
 	}
 	if d.Pace != nil {
-		d.Pace.since = time.Now()
+		d.Pace.Start()
 	}
 	if err := d.decode(b, &j); err != nil {
 		if errors.Is(err, ErrSlow) {

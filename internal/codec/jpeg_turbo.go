@@ -67,7 +67,7 @@ static void mr_message(j_common_ptr c, int level) {
 static void mr_progress(j_common_ptr c) {
 	struct mr_state *s = (struct mr_state *)c->err;
 	long long now = mr_now();
-	if (s->others && now - s->since >= s->slice) { // as Pace.step does it
+	if (s->others && now - s->since >= s->slice) { // as Pace.Step does
 		if (__atomic_load_n(s->others, __ATOMIC_RELAXED)) {
 			struct timespec t = {s->pause / 1000000000, s->pause % 1000000000};
 			nanosleep(&t, NULL);
@@ -270,7 +270,7 @@ func (d *Decoder) turbo(b []byte, info Info, dst []byte, w, pitch, h, f int, spa
 	var others *C.uint
 	var slice, pause C.longlong
 	if p := d.Pace; p != nil {
-		others, slice, pause = (*C.uint)(unsafe.Pointer(p.Others)), C.longlong(p.Slice), C.longlong(p.Pause)
+		others, slice, pause = (*C.uint)(unsafe.Pointer(p.Late)), C.longlong(p.Slice), C.longlong(p.Pause)
 	}
 	var text [C.JMSG_LENGTH_MAX]byte
 	rc := C.mr_decode((*C.uchar)(unsafe.SliceData(b)), C.ulong(len(b)), C.int(info.Width), C.int(info.Height),

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/internal/processors"
 )
 
 // TestPace: while others wait, decoding pauses between its slices, which the limit of its time does not include, and the picture is the same;
@@ -32,7 +34,7 @@ func TestPace(t *testing.T) {
 			want, _ := decode(t, pics[c.name], tg)
 			var others atomic.Uint32
 			d := NewDecoder(Limits{MaxTime: limit})
-			d.Pace = &Pace{Others: &others, Pause: pause}
+			d.Pace = &processors.Pace{Late: &others, Pause: pause}
 			for _, wait := range []uint32{0, 1, 0} {
 				others.Store(wait)
 				begun := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
-	"millrace/internal/bulk"
+	"millrace/internal/processors"
 	"millrace/stream/coded"
 )
 
@@ -176,8 +176,8 @@ type Packed struct {
 
 // Pack compresses a reply, written by body, into memory of lease (nil: no memory), if the client accepts a coding. ok
 // is false when the reply should be sent uncompressed: the client accepts no coding, there is no memory, or the
-// result is not smaller than size. A long reply takes turns with other long computations (package bulk).
-func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p Packed, ok bool) {
+// result is not smaller than size. A long reply takes turns with other long computations.
+func Pack(c *fiber.Ctx, t *processors.Turns, size int, lease func(n int) []byte, body io.WriterTo) (p Packed, ok bool) {
 	accepted := c.Request().Header.Peek(fiber.HeaderAcceptEncoding)
 	if len(accepted) == 0 {
 		return p, false
@@ -204,8 +204,8 @@ func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p
 		z = w
 	}
 	var w io.Writer = z
-	if size >= bulk.Least {
-		w = turns{z}
+	if size >= processors.LongText {
+		w = turnWriter{t, z}
 	}
 	if _, err := body.WriteTo(w); err != nil || z.Close() != nil {
 		return p, false
@@ -214,21 +214,25 @@ func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p
 	return p, true
 }
 
-// turns writes in pieces of at most bulk.Least bytes, each in a turn (package bulk). The writer must not hold a turn.
-type turns struct{ to io.Writer }
+// turnWriter writes in pieces of at most processors.LongText bytes, each in a turn. The caller of Write must not hold a
+// turn.
+type turnWriter struct {
+	turns *processors.Turns
+	to    io.Writer
+}
 
-func (t turns) Write(p []byte) (n int, err error) {
+func (t turnWriter) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		done := 0
-		done, err = t.write(p[n:min(n+bulk.Least, len(p))])
+		done, err = t.write(p[n:min(n+processors.LongText, len(p))])
 		n += done
 	}
 	return n, err
 }
 
-func (t turns) write(piece []byte) (int, error) {
-	if bulk.Begin(bulk.Least) {
-		defer bulk.End()
+func (t turnWriter) write(piece []byte) (int, error) {
+	if t.turns.Begin(processors.LongText) {
+		defer t.turns.End()
 	}
 	return t.to.Write(piece)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"millrace/internal/accept"
+	"millrace/internal/processors"
 	"millrace/stream/coded"
 )
 
@@ -47,6 +48,9 @@ type Config struct {
 	IdleTimeout   time.Duration // between requests; 2m
 	WriteTimeout  time.Duration // of one reply; 1m
 	DrainTimeout  time.Duration // for handlers still running at the shutdown; 30s
+
+	// Turns are of long texts, also of those that adapters of the server write; nil = there are none.
+	Turns *processors.Turns
 
 	Log *slog.Logger // slog.Default()
 	// Probe reports whether a path is a health route: the Host is not checked, and the answer is never delayed; nil =
@@ -196,6 +200,9 @@ func (s *Server) ListenPrograms() (net.Addr, error) {
 	s.alone = s.wrap(ln, programs)
 	return ln.Addr(), nil
 }
+
+// Turns returns the turns of long texts, Config.Turns.
+func (s *Server) Turns() *processors.Turns { return s.cfg.Turns }
 
 func (s *Server) wrap(ln net.Listener, at place) net.Listener {
 	_, local := ln.Addr().(*net.UnixAddr)

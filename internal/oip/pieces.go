@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
-	"millrace/internal/bulk"
+	"millrace/internal/processors"
 )
 
 // PieceSize is the most bytes of JSON that Pieces makes at once, and the longest text made whole without a lease.
@@ -19,6 +19,7 @@ type Pieces struct {
 	head  []byte // the text without the elements of large tensors
 	cuts  []cut
 	words bool
+	turns *processors.Turns // of the pieces
 
 	at, next int // progress in head, and in cuts
 	now      cut // the tensor being made
@@ -33,12 +34,12 @@ type cut struct {
 	data     []byte // remaining elements
 }
 
-// Begin checks a response and returns to its first piece. head is memory for the text between the elements of
-// tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
-func (p *Pieces) Begin(head []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+// Begin checks a response and returns to its first piece. The pieces take turns. head is memory for the text between the
+// elements of tensors; Begin returns head, grown if necessary. binary and errors are as for AppendResponse.
+func (p *Pieces) Begin(turns *processors.Turns, head []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	p.Reset()
 	head, err := appendResponse(head[:0], r, binary, &p.cuts)
-	p.head, p.words = head, r.NotFinite
+	p.head, p.words, p.turns = head, r.NotFinite, turns
 	return head, err
 }
 
@@ -65,11 +66,10 @@ func (p *Pieces) Size(mem []byte) (n int) {
 	}
 }
 
-// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for its
-// turn (package bulk).
+// Append appends the next piece to dst, at most PieceSize bytes; none when the text is complete. Append waits for a turn.
 func (p *Pieces) Append(dst []byte) []byte {
-	if bulk.Begin(PieceSize) {
-		defer bulk.End()
+	if p.turns.Begin(PieceSize) {
+		defer p.turns.End()
 	}
 	for end := len(dst) + PieceSize; ; {
 		if p.open {

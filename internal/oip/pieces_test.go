@@ -53,7 +53,7 @@ func TestPieces(t *testing.T) {
 		}
 		whole, wantErr := AppendResponse(nil, &r, binary)
 		var err error
-		if head, err = p.Begin(head, &r, binary); err != nil || wantErr != nil {
+		if head, err = p.Begin(nil, head, &r, binary); err != nil || wantErr != nil {
 			if refused++; err == nil || wantErr == nil || err.Error() != wantErr.Error() || !errors.Is(err, ErrNotJSON) {
 				t.Errorf("error %v, want %v", err, wantErr)
 			}
@@ -145,7 +145,7 @@ func TestControlCharacters(t *testing.T) {
 	} {
 		r := InferResponse{ModelName: "m", Outputs: []Tensor{{Name: "o", Datatype: Bytes, Shape: []int{2}, Data: AppendBytes(AppendBytes(nil, c.first), c.second)}}}
 		whole, err := AppendResponse(nil, &r, nil)
-		_, err2 := new(Pieces).Begin(nil, &r, nil)
+		_, err2 := new(Pieces).Begin(nil, nil, &r, nil)
 		if c.refused == "" {
 			if err != nil || err2 != nil || len(whole) > 7000+3*len(r.Outputs[0].Data) {
 				t.Errorf("%s: %d bytes, %v, %v", c.name, len(whole), err, err2)

@@ -159,6 +159,27 @@ func (p *Pool) RefundFrom(n int64, shares ...*Share) {
 	p.Refund(n)
 }
 
+// OnOutside has f called with the bytes of each ChargeOutside, and with the negative bytes of each RefundOutside.
+// OnOutside must be called before the first ChargeOutside.
+func (p *Pool) OnOutside(f func(n int64)) { p.outside = f }
+
+// ChargeOutside is ChargeTo for memory of another process.
+func (p *Pool) ChargeOutside(n int64, shares ...*Share) error {
+	err := p.ChargeTo(n, shares...)
+	if err == nil && p.outside != nil {
+		p.outside(n)
+	}
+	return err
+}
+
+// RefundOutside returns the n bytes of a ChargeOutside, after the end of the process.
+func (p *Pool) RefundOutside(n int64, shares ...*Share) {
+	if p.outside != nil {
+		p.outside(-n)
+	}
+	p.RefundFrom(n, shares...)
+}
+
 // takeShare counts n bytes in the share, and reports whether the limit of the share allows the bytes.
 func (p *Pool) takeShare(of *Share, n int64) bool {
 	if of.held.Add(n) <= p.maxShare {

@@ -26,8 +26,9 @@ const DefaultBudget = 1 << 30
 type Pool struct {
 	budget    int64
 	maxIdle   int64
-	maxShare  int64        // limit of one Share
-	used      atomic.Int64 // leased and reserved
+	maxShare  int64         // limit of one Share
+	outside   func(n int64) // see OnOutside; nil = none
+	used      atomic.Int64  // leased and reserved
 	reserved  atomic.Int64
 	idle      atomic.Int64
 	uncharged atomic.Int64 // of leases: see Receive

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"millrace/client/load"
-	"millrace/internal/heap"
 )
 
 // childArg makes this program a client in a process of its own, so that processor time, memory and allocations
@@ -113,7 +112,6 @@ func (j *job) do(open *openStreams) (a answer, err error) {
 	case j.Pump > 0 && open.player != nil:
 		a.Frames, a.Dropped, err = open.player.run(j.Pump)
 	case j.Serve != "":
-		heap.Reserve() // as the command serve does
 		open.server, err = serveText(j.Serve)
 		if err == nil {
 			a.Addr = open.server.addr

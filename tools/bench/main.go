@@ -10,12 +10,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"runtime"
 	"time"
 
-	"millrace/internal/heap"
+	"millrace/internal/processors"
 )
 
 // options holds the values of the flags.
@@ -116,7 +117,8 @@ func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
 	}}
-	heap.Reserve() // as the command serve does
+	heap := processors.OwnHeap(math.MaxInt64) // for the bare loops, too
+	defer heap.Close()
 	var err error
 	if b.dir, err = os.MkdirTemp("", "millrace-bench"); err != nil {
 		return b.table, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"millrace/config"
-	"millrace/internal/heap"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/workers"
@@ -57,7 +56,7 @@ func serveText(text string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	heap.Limit(cfg.Memory.Budget) // as the command serve does
+	cfg.OwnProcess = true // as the command serve does
 	return serveConfig(cfg)
 }
 

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"net"
-	"runtime/debug"
 	"time"
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/heap"
 	"millrace/server"
 	"millrace/workers"
 )
@@ -54,9 +51,7 @@ func unread(b *bench) error {
 // unreadMemory returns the largest resident memory of this process while clients do not read, minus the memory of a
 // server without clients, as a share of the budget.
 func unreadMemory(ask func(addr string) (net.Conn, error)) (float64, error) {
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
-	heap.Limit(unreadBudget) // as the command serve does
-	t, err := serve(func(c *server.Config) { c.Memory.Budget = unreadBudget }, workers.Config{Name: "same", Source: "identity"})
+	t, err := serve(func(c *server.Config) { c.Memory.Budget, c.OwnProcess = unreadBudget, true }, workers.Config{Name: "same", Source: "identity"})
 	if err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/accept"
+	"millrace/internal/processors"
 	"millrace/internal/wire"
 	"millrace/stream/buf"
 )
@@ -35,6 +36,9 @@ func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	c.writer.outbox, c.writer.done, c.writer.cut = c.Outbox, make(chan struct{}), make(chan struct{})
 	return c
 }
+
+// Turns returns the turns of long messages.
+func (c *Conn) Turns() *processors.Turns { return c.opts.Turns }
 
 // EndWith ends the connection when the credentials of the client end. Call EndWith before Registry.Start.
 func (c *Conn) EndWith(of *ingest.Client) { c.of = of }

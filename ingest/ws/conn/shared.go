@@ -10,6 +10,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/httpd"
+	"millrace/internal/processors"
 	"millrace/internal/routines"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -22,6 +23,8 @@ type Options struct {
 	PingEvery time.Duration // between pings
 	PongWait  time.Duration // a client silent for PingEvery + PongWait is disconnected
 	WriteWait time.Duration // per message
+
+	Turns *processors.Turns // of long messages
 
 	Log   *slog.Logger
 	Hooks Hooks

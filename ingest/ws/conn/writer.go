@@ -108,7 +108,7 @@ func (w *Writer) write(rest []byte) {
 // borrow takes the writer's tools for a write; giveBack writes the collected messages and returns the tools.
 func (w *Writer) borrow() {
 	w.tools = w.socket.tools.Get().(*tools)
-	w.tools.encoder.Use(w.socket.link.memory)
+	w.tools.encoder.Use(w.socket.link.memory, w.socket.opts.Turns)
 }
 
 func (w *Writer) giveBack() {
@@ -118,7 +118,7 @@ func (w *Writer) giveBack() {
 	t := w.tools
 	w.tools, t.collected = nil, t.collected[:0]
 	t.encoder.Written()
-	t.encoder.Use(nil)
+	t.encoder.Use(nil, nil)
 	if t.encoder.Reusable() {
 		w.socket.tools.Put(t)
 	}

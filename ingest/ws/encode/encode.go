@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"millrace/ingest/frames"
-	"millrace/internal/bulk"
 	"millrace/internal/oip"
+	"millrace/internal/processors"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -47,6 +47,7 @@ type Encoder struct {
 	whole  []byte // a binary message assembled from parts outside one lease
 	reply  oip.InferResponse
 	memory *buf.Pool
+	turns  *processors.Turns
 	leased *buf.Buf // nil: no long message is encoded
 }
 
@@ -57,8 +58,8 @@ const (
 	added = 1 << 10
 )
 
-// Use sets the pool for leases of long messages; nil = no leases.
-func (e *Encoder) Use(memory *buf.Pool) { e.memory = memory }
+// Use sets the pool for leases of long messages (nil = no leases), and the turns of long messages.
+func (e *Encoder) Use(memory *buf.Pool, turns *processors.Turns) { e.memory, e.turns = memory, turns }
 
 // room returns dst, moved to leased memory when n more bytes exceed maxOwn.
 func (e *Encoder) room(dst []byte, n int) ([]byte, error) {
@@ -89,8 +90,8 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	e.fill(r)
 	e.params(r)
 	defer e.reply.Reset()
-	if bulk.Begin(oip.TextSize(&e.reply, oip.Never)) {
-		defer bulk.End()
+	if e.turns.Begin(oip.TextSize(&e.reply, oip.Never)) {
+		defer e.turns.End()
 	}
 	dst, err := e.room(dst, oip.TextBound(&e.reply, oip.Never)+added)
 	if err != nil {
@@ -126,8 +127,8 @@ func (e *Encoder) Trace(r *stream.Result) {
 func (e *Encoder) Reply(id string) error {
 	e.reply.ID = id
 	defer e.reply.Reset()
-	if bulk.Begin(oip.TextSize(&e.reply, oip.Never)) {
-		defer bulk.End()
+	if e.turns.Begin(oip.TextSize(&e.reply, oip.Never)) {
+		defer e.turns.End()
 	}
 	text, err := e.room(e.Text[:0], oip.TextBound(&e.reply, oip.Never))
 	if err == nil {

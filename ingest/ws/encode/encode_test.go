@@ -108,7 +108,7 @@ func TestLongMessages(t *testing.T) {
 	} {
 		pool := buf.NewPool(1 << 20)
 		var e, plain Encoder
-		e.Use(pool)
+		e.Use(pool, nil)
 		for range 2 {
 			msg, err := encode(&e, sample(long))
 			want, _ := encode(&plain, sample(long))
@@ -123,7 +123,7 @@ func TestLongMessages(t *testing.T) {
 			t.Errorf("%s: a short message %q, %v, %+v", name, msg, err, pool.Stats())
 		}
 		small := buf.NewPool(64 << 10)
-		e.Use(small)
+		e.Use(small, nil)
 		_, err := encode(&e, sample(long))
 		if !errors.Is(err, buf.ErrBudget) || !errors.Is(Unsendable(err), buf.ErrBudget) || small.Stats().Denied != 1 {
 			t.Errorf("%s: %v, %+v", name, err, small.Stats())

@@ -112,7 +112,7 @@ func (p *protocol) frame(r io.Reader, text bool) error {
 func (p *protocol) submit(f stream.Frame, text bool) {
 	var err error
 	if m := p.sink.Stream().Model(); text && frames.TakesText(m) && len(f.Payload) > 0 {
-		err = frames.Text(&f, m, p.client.Memory())
+		err = frames.Text(&f, m, p.client.Memory(), p.conn.Turns())
 	} else {
 		err = frames.Recognise(&f, m)
 	}

@@ -1,4 +1,4 @@
-package bulk
+package processors
 
 import (
 	"runtime"
@@ -8,27 +8,26 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"millrace/internal/processors"
 )
 
 // TestOneProcessorIsLeft checks how many long computations run at once, and that short ones do not wait.
 func TestOneProcessorIsLeft(t *testing.T) {
-	room := max(runtime.GOMAXPROCS(0)-1, 1)
+	const room = 2
+	turns := NewTurns(room + 1)
 	for range room {
-		if !Begin(Least) {
+		if !turns.Begin(LongText) {
 			t.Fatal("a long computation has no turn")
 		}
 	}
-	if Begin(Least - 1) {
+	if turns.Begin(LongText - 1) {
 		t.Error("a short computation took a turn")
 	}
 	var running, most atomic.Int32
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if Begin(1 << 20) {
-				defer End()
+			if turns.Begin(1 << 20) {
+				defer turns.End()
 			}
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
@@ -42,7 +41,7 @@ func TestOneProcessorIsLeft(t *testing.T) {
 		t.Error("more ran than there is room for")
 	}
 	for range room {
-		End()
+		turns.End()
 	}
 	wg.Wait()
 	if n := int(most.Load()); n > room {
@@ -51,15 +50,15 @@ func TestOneProcessorIsLeft(t *testing.T) {
 }
 
 // begins starts n computations that take no time, and returns when they have begun, after the first.
-func begins(n int) []time.Duration {
+func begins(turns *Turns, n int) []time.Duration {
 	var mu sync.Mutex
 	var at []time.Duration
 	var wg sync.WaitGroup
 	began := time.Now()
 	for range n {
 		wg.Go(func() {
-			Begin(Least)
-			defer End()
+			turns.Begin(LongText)
+			defer turns.End()
 			time.Sleep(time.Microsecond) // until the others wait
 			mu.Lock()
 			defer mu.Unlock()
@@ -73,7 +72,6 @@ func begins(n int) []time.Duration {
 // Processors that are occupied are not used for turns. Where none would be left to all else, there is a pause after each
 // computation that another one waits for, and none any more when the processor is free again.
 func TestOccupied(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	us := time.Microsecond
 	for _, c := range []struct {
 		processors, occupied int
@@ -88,13 +86,13 @@ func TestOccupied(t *testing.T) {
 		{1, 0, []time.Duration{us, 2 * us, 3 * us, 4 * us}},
 		{1, 1, []time.Duration{us, 2*us + pause, 3*us + 2*pause, 4*us + 3*pause}},
 	} {
-		runtime.GOMAXPROCS(c.processors)
 		synctest.Test(t, func(t *testing.T) {
+			turns := NewTurns(c.processors)
 			var frees []func()
 			for range c.occupied {
-				frees = append(frees, Occupy())
+				frees = append(frees, turns.Occupy())
 			}
-			if got := begins(4); !slices.Equal(got, c.want) {
+			if got := begins(turns, 4); !slices.Equal(got, c.want) {
 				t.Errorf("%d of %d processors are occupied: %v, want %v", c.occupied, c.processors, got, c.want)
 			}
 			for _, free := range frees {
@@ -110,12 +108,12 @@ func TestOccupied(t *testing.T) {
 
 // A computation that waits begins when a processor is not occupied any more.
 func TestOccupiedNoMore(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	synctest.Test(t, func(t *testing.T) {
-		free := Occupy()
-		Begin(Least)
+		turns := NewTurns(3)
+		free := turns.Occupy()
+		turns.Begin(LongText)
 		begun := false
-		go func() { Begin(Least); begun = true }()
+		go func() { turns.Begin(LongText); begun = true }()
 		synctest.Wait()
 		if begun {
 			t.Error("both processors are used beside the one that is occupied")
@@ -125,34 +123,34 @@ func TestOccupiedNoMore(t *testing.T) {
 		if !begun {
 			t.Error("the processor that is free again is not used")
 		}
-		End()
-		End()
+		turns.End()
+		turns.End()
 	})
 }
 
-// Others wait while another goroutine keeps the only processor, as long as one is occupied.
-func TestOthers(t *testing.T) {
+// Pace pauses while another goroutine keeps the only processor, and never when no processor is occupied.
+func TestLate(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	free := Occupy()
-	for begun := time.Now(); Others.Load() == 0; {
+	turns := NewTurns(1)
+	pace := turns.Pace()
+	free := turns.Occupy()
+	pace.Start()
+	for begun := time.Now(); pace.Step() < pacePause; {
 		if time.Since(begun) > time.Minute {
-			t.Fatal("nobody has waited")
+			t.Fatal("no goroutine has waited")
 		}
 	}
 	free()
-	if Others.Load() != 0 {
-		t.Error("others wait for a processor that is not occupied")
+	if turns.late.Load() != 0 {
+		t.Error("goroutines wait for a processor that is not occupied")
 	}
 }
 
-// The processors that only Go has leave no room for a computation.
-func TestDoubledProcessorsHaveNoRoom(t *testing.T) {
-	t.Setenv("GOMAXPROCS", "")
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	defer processors.Double()()
-	turns.mu.Lock()
-	defer turns.mu.Unlock()
-	if n := room(); n != 1 {
-		t.Errorf("%d computations run at once on 2 processors, of which one is for all else", n)
+// Nil turns let each computation run, and pace none.
+func TestNilTurns(t *testing.T) {
+	var turns *Turns
+	turns.Occupy()()
+	if turns.Begin(LongText) || turns.Pace() != nil {
+		t.Error("a computation waits for a turn that nobody gives")
 	}
 }

@@ -1,0 +1,155 @@
+package processors
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// LongText is the least data, in bytes, for which a computation is long. The computation takes about 0.1 ms.
+const LongText = 64 << 10
+
+// pause follows each computation when decoding leaves the computations no processor of their own: Go looks for data from
+// the network only when a processor has nothing to do.
+const pause = time.Millisecond
+
+// Turns has long computations take turns, so that one processor is left to all short steps. A nil Turns lets each
+// computation run at once. The methods are safe for concurrent use.
+type Turns struct {
+	count    int            // of processors
+	late     *atomic.Uint32 // see Pace
+	mu       sync.Mutex
+	occupied int         // processors, by Occupy
+	timer    *time.Timer // of look
+	slept    time.Time   // the start of the timer
+	running  int         // computations, and the pauses after computations
+	waiting  []chan struct{}
+}
+
+// NewTurns returns the turns for a number of processors.
+func NewTurns(count int) *Turns { return &Turns{count: count, late: new(atomic.Uint32)} }
+
+// Count returns the number of processors; for nil Turns, of the processors that the process may use.
+func (t *Turns) Count() int {
+	if t == nil {
+		return Count()
+	}
+	return t.count
+}
+
+// room returns how many computations may run at once: all processors but one and the occupied ones. The caller holds mu.
+func (t *Turns) room() int { return max(t.count-1-t.occupied, 1) }
+
+// full reports whether one computation takes the last processor. The caller holds mu.
+func (t *Turns) full() bool { return t.occupied > 0 && t.count-1-t.occupied < 1 }
+
+// Begin waits until a computation over n bytes may run, and reports whether the caller must call End afterwards. The
+// computation must not wait for anything. A caller divides a long computation into pieces, so that other computations
+// have their turns.
+func (t *Turns) Begin(n int) bool {
+	if t == nil || n < LongText {
+		return false
+	}
+	t.mu.Lock()
+	if t.running < t.room() {
+		t.running++
+		t.mu.Unlock()
+		return true
+	}
+	turn := make(chan struct{})
+	t.waiting = append(t.waiting, turn)
+	t.mu.Unlock()
+	<-turn
+	return true
+}
+
+// End ends the computation of the last Begin of this goroutine.
+func (t *Turns) End() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.full() && len(t.waiting) > 0 {
+		time.AfterFunc(pause, t.next)
+		return
+	}
+	t.running--
+	t.admit()
+}
+
+// next ends the pause after a computation.
+func (t *Turns) next() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	t.admit()
+}
+
+// admit begins the waiting computations for which there is room. The caller holds mu.
+func (t *Turns) admit() {
+	for len(t.waiting) > 0 && t.running < t.room() {
+		t.running++
+		close(t.waiting[0])
+		t.waiting[0] = nil
+		t.waiting = t.waiting[1:]
+	}
+}
+
+// Occupy takes a processor from the turns, for a computation that takes no turns, such as the decoding of a large
+// picture, until the returned function is called. When only the last processor is left, a pause follows each turn.
+func (t *Turns) Occupy() (free func()) {
+	if t == nil {
+		return func() {}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.occupied++
+	if t.occupied == 1 {
+		t.slept = time.Now()
+		t.timer = time.AfterFunc(sleep, t.look)
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.occupied--; t.occupied == 0 {
+			t.timer.Stop()
+			t.late.Store(0)
+		}
+		t.admit()
+	}
+}
+
+// A goroutine that a timer starts after sleep begins at most tolerance later when no goroutine waits for a processor.
+const (
+	sleep     = 2 * time.Millisecond
+	tolerance = time.Millisecond / 2
+)
+
+// look measures whether goroutines wait for a processor, again and again while processors are occupied.
+func (t *Turns) look() {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.occupied == 0 {
+		return
+	}
+	late := uint32(0)
+	if now.Sub(t.slept) > sleep+tolerance {
+		late = 1
+	}
+	t.late.Store(late)
+	t.slept = time.Now()
+	t.timer.Reset(sleep)
+}
+
+// Running returns how many computations run, or pause after a run.
+func (t *Turns) Running() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running
+}
+
+// Occupied returns how many processors are occupied.
+func (t *Turns) Occupied() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.occupied
+}
