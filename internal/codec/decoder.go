@@ -60,9 +60,9 @@ type Memory interface {
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
-// pause slows decoding down, and has the picture last as much longer as the pause. PNG and JPEG are paced between rows,
-// JPEG of several scans between rows of a scan, too. Other pictures that Go decodes are paced between two reads of their
-// bytes, and WebP of libwebp is not paced.
+// pause slows decoding down, and has the picture last as much longer as the pause. PNG and JPEG are paced between
+// rows, JPEG of several scans between rows of a scan, too. Other pictures that Go decodes are paced between two
+// reads of their bytes, and WebP of libwebp is not paced.
 func (d *Decoder) pause() {
 	if d.Pace == nil {
 		return

@@ -12,10 +12,10 @@ import (
 	"github.com/klauspost/compress/zlib"
 )
 
-// PNG is decoded row by row, while the rows are resized: image/png returns whole pictures only, and takes 1.4 to 2 times
-// as long (BenchmarkPNG). klauspost/compress decompresses. The decoder accepts the files that image/png accepts, with
-// the colours of image/png; alpha is composited on black, of 16 bits the upper 8 are used, and colour profiles are
-// ignored.
+// PNG is decoded row by row, while the rows are resized: image/png returns whole pictures only, and takes 1.4 to 2
+// times as long (BenchmarkPNG). klauspost/compress decompresses. The decoder accepts the files that image/png
+// accepts, with the colours of image/png; alpha is composited on black, of 16 bits the upper 8 are used, and colour
+// profiles are ignored.
 
 // The colour types of PNG.
 const (
@@ -90,8 +90,8 @@ type pngReader struct {
 
 var _ rowReader = (*pngReader)(nil)
 
-// compressedBuffer is the size of the buffer of compressed data. The clock is read each time that the buffer is filled,
-// so that at most 8 MiB of rows are decoded between two readings.
+// compressedBuffer is the size of the buffer of compressed data. The clock is read each time that the buffer is
+// filled, so that at most 8 MiB of rows are decoded between two readings.
 const compressedBuffer = 8 << 10
 
 // pngData reads the bodies of the IDAT chunks of a pngReader.

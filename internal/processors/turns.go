@@ -9,8 +9,8 @@ import (
 // LongText is the least data, in bytes, for which a computation is long. The computation takes about 0.1 ms.
 const LongText = 64 << 10
 
-// pause follows each computation when decoding leaves the computations no processor of their own: Go looks for data from
-// the network only when a processor has nothing to do.
+// pause follows each computation when decoding leaves the computations no processor of their own: Go looks for data
+// from the network only when a processor has nothing to do.
 const pause = time.Millisecond
 
 // Turns has long computations take turns, so that one processor is left to all short steps. A nil Turns lets each
@@ -37,7 +37,8 @@ func (t *Turns) Count() int {
 	return t.count
 }
 
-// room returns how many computations may run at once: all processors but one and the occupied ones. The caller holds mu.
+// room returns how many computations may run at once: all processors but one and the occupied ones. The caller holds
+// mu.
 func (t *Turns) room() int { return max(t.count-1-t.occupied, 1) }
 
 // full reports whether one computation takes the last processor. The caller holds mu.

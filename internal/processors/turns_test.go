@@ -69,8 +69,8 @@ func begins(turns *Turns, n int) []time.Duration {
 	return at
 }
 
-// Processors that are occupied are not used for turns. Where none would be left to all else, there is a pause after each
-// computation that another one waits for, and none any more when the processor is free again.
+// Processors that are occupied are not used for turns. Where none would be left to all else, there is a pause after
+// each computation that another one waits for, and none any more when the processor is free again.
 func TestOccupied(t *testing.T) {
 	us := time.Microsecond
 	for _, c := range []struct {
