@@ -16,8 +16,8 @@
 //     "attackers: json" (-rows attacks).
 //   - Turns.Occupy: the decoding of a large picture takes a processor from the turns. Row "all attackers" (-rows
 //     attack). The pause after a turn has shown no gain on a busy machine.
-//   - Pace: the decoding of a large picture pauses while goroutines or threads wait for a processor. Rows "all
-//     attackers" and "attackers: bomb", on a quiet machine; no gain on a busy machine.
+//   - Pace: the decoding of a large picture pauses while goroutines or threads wait for a processor. Row "all
+//     attackers" on a quiet machine; no gain on a busy machine.
 //   - Heap: the memory limit of Go's runtime from the memory budget (TestUnreadAnswersInLittleMemory, -rows unread).
 //     A reserve, so that the collector of a small heap runs seldom: row "REST tensor, 1 KB" on a quiet machine; no
 //     gain on a busy machine.
